@@ -39,7 +39,8 @@ std::string format_bytes(int64_t bytes) {
     ++unit;
   }
   if (unit == 0) return fmt::format("{} B", bytes);
-  return fmt::format(value < 9.995 ? "{:.2f} {}" : value < 99.95 ? "{:.1f} {}" : "{:.0f} {}", value, kUnits[unit]);
+  const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f} {}", value, decimals, kUnits[unit]);
 }
 
 }  // namespace vlmtune
