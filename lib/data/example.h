@@ -1,0 +1,86 @@
+// From a row to what the model takes: ids with image slots expanded, labels by position, pixels.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lib/data/dataset.h"
+#include "lib/image/processor.h"
+
+namespace vlmtune {
+
+class ChatTemplate;
+class Tokenizer;
+
+/// Label of a position that is not trained.
+inline constexpr int64_t kIgnoreLabel = -100;
+
+/// A sample. L = length in tokens as the language model sees them.
+struct Example {
+  int64_t row = -1;  // in the data set; -1 for a row from elsewhere
+  std::string id;
+  std::vector<int64_t> ids;     // [L]; an image of N tokens is N copies of image_token_id
+  std::vector<int64_t> labels;  // [L]; the id itself where trained, else kIgnoreLabel. The shift by one is the model's
+  std::vector<ProcessedImage> images;
+  std::vector<int64_t> image_starts;   // [images] position of each image's first token
+  std::vector<int64_t> image_lengths;  // [images] its number of tokens
+  int64_t image_tokens = 0;            // sum of image_lengths
+  int64_t label_tokens = 0;            // trained positions, without position 0, which nothing predicts
+  bool truncated = false;
+  int64_t num_bytes() const;
+};
+
+/// What is done with a sample longer than max_length.
+enum class Truncation {
+  kDrop,     // the row is left out and counted
+  kCutText,  // cut at the end; a picture that would be cut goes as a whole
+  kError,    // input_error naming the row
+};
+
+/// "drop", "cut_text", "error" (and ms-swift's "delete"). Errors: usage_error.
+Truncation parse_truncation(const std::string& name);
+
+struct ExampleOptions {
+  const Tokenizer* tokenizer = nullptr;         // outlives the builder
+  const ChatTemplate* chat_template = nullptr;  // outlives the builder
+  const ImageProcessor* image_processor = nullptr;  // outlives the builder; null refuses rows with pictures
+  std::function<int64_t(ImageSize original)> image_tokens;  // thread-safe; the model's own count
+  int64_t image_token_id = -1;
+  int64_t max_length = 2048;  // tokens including pictures
+  Truncation truncation = Truncation::kDrop;
+  int64_t vocab_size = 0;  // ids at or above it are an error naming the row; 0 = not checked
+};
+
+/// Why a row gives no sample.
+enum class Skip { kNone, kTooLong, kNoLabels };
+
+/// Builds samples. Const methods are thread-safe.
+class ExampleBuilder {
+ public:
+  explicit ExampleBuilder(ExampleOptions options);
+
+  /// A training sample, or the reason why there is none (then only `row` and `id` are set). Pictures are measured by their
+  /// headers first and decoded once the row is known to stay. Errors: input_error naming the row.
+  Example build(const Row& row, Skip* skip) const;
+
+  /// As above; input_error instead of a reason.
+  Example build(const Row& row) const;
+
+  /// For inference: the conversation up to its last user turn with the generation prompt, no labels.
+  /// A last assistant turn is left out. Errors: input_error, also when longer than max_length.
+  Example build_prompt(const Row& row) const;
+
+  /// Tokens of the training sample without decoding pictures. Errors: as build.
+  int64_t length_estimate(const Row& row) const;
+
+  const ExampleOptions& options() const { return options_; }
+
+ private:
+  ExampleOptions options_;
+};
+
+/// The sample as text for people: trained text between [[ and ]], pictures as [image: N tokens].
+std::string describe_example(const Example& example, const Tokenizer& tokenizer);
+
+}  // namespace vlmtune

@@ -1,0 +1,65 @@
+// From a picture to pixel_values: what transformers' CLIP, SigLIP, LLaVA and LLaVA-NeXT image processors (PIL backend) do.
+#pragma once
+#include <array>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lib/image/image.h"
+#include "lib/image/resize.h"
+
+namespace vlmtune {
+
+/// How a picture is brought to the tower's square input.
+enum class AspectRatio {
+  kSquare,  // as the processor's own size and crop say
+  kPad,     // LLaVA: first padded to a square with the mean colour
+  kAnyres,  // LLaVA-NeXT: the whole picture, then a grid of tiles
+};
+
+/// One picture, ready for the vision tower.
+struct ProcessedImage {
+  std::vector<float> pixels;  // [tiles, 3, height, width], normalised
+  int tiles = 0;
+  int height = 0, width = 0;  // of a tile
+  ImageSize original;         // of the decoded picture
+  int64_t num_bytes() const { return static_cast<int64_t>(pixels.size() * sizeof(float)); }
+};
+
+/// The settings of preprocessor_config.json and the steps themselves. A plain value: fields may be changed after load.
+struct ImageProcessor {
+  std::string type = "CLIPImageProcessor";  // as the file spells it
+  bool do_resize = true, do_center_crop = true, do_rescale = true, do_normalize = true;
+  int shortest_edge = 224;            // used when size_height is 0
+  int size_height = 0, size_width = 0;
+  int crop_height = 224, crop_width = 224;
+  Resample resample = Resample::kBicubic;
+  double rescale_factor = 1.0 / 255;
+  std::array<double, 3> image_mean{0.48145466, 0.4578275, 0.40821073};
+  std::array<double, 3> image_std{0.26862954, 0.26130258, 0.27577711};
+  AspectRatio aspect_ratio = AspectRatio::kSquare;
+  std::vector<ImageSize> grid_pinpoints;  // kAnyres only; the file has [height, width]
+
+  /// Reads preprocessor_config.json (or processor_config.json's "image_processor") of a model folder. Known types: CLIP,
+  /// Siglip, Llava and LlavaNext image processors, their *Fast and *FeatureExtractor spellings. Missing keys take
+  /// the type's defaults. Errors: input_error naming the file and key.
+  static ImageProcessor load(const std::filesystem::path& model_dir);
+
+  /// As load, from the JSON text itself; `name` is what errors call it.
+  static ImageProcessor parse(const std::string& json, const std::string& name);
+
+  /// Resizes, cuts and normalises once. Thread-safe.
+  /// Errors: input_error for a picture that cannot be brought to the wanted size.
+  ProcessedImage process(const Image& image) const;
+
+  /// Width and height of a tile of pixel_values.
+  ImageSize tile_size() const;
+
+  /// Tiles that `process` will make of a picture.
+  int num_tiles(ImageSize original) const;
+};
+
+/// LLaVA's expand2square: the picture centred on a square of `colour`, offset (difference / 2) rounded down.
+Image pad_to_square(const Image& image, std::array<uint8_t, 3> colour);
+
+}  // namespace vlmtune
