@@ -1,5 +1,5 @@
-// Pillow's resampling, bit for bit: convolution with an antialiased filter, horizontal pass first, 8-bit intermediate,
-// 22-bit fixed-point coefficients (libImaging/Resample.c).
+// Pillow 13's resampling, bit for bit: convolution with an antialiased filter in two passes with an 8-bit picture in
+// between, 22-bit fixed-point coefficients (libImaging/Resample.c).
 #pragma once
 #include "lib/image/image.h"
 

@@ -1,0 +1,146 @@
+#include "lib/image/processor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lib/base/errors.h"
+#include "lib/image/anyres.h"
+#include "lib/image/counters.h"
+
+namespace vlmtune {
+namespace {
+
+/// transformers' get_resize_output_image_size with default_to_square=False.
+ImageSize shortest_edge_size(ImageSize in, int edge) {
+  const int shorter = std::min(in.width, in.height), longer = std::max(in.width, in.height);
+  const double scaled = static_cast<double>(int64_t{edge} * longer) / shorter;
+  if (scaled > static_cast<double>(kMaxImagePixels))
+    throw input_error("a picture of {} x {} is too long and thin to be resized", in.width, in.height);
+  const int other = static_cast<int>(scaled);
+  return in.width <= in.height ? ImageSize{edge, other} : ImageSize{other, edge};
+}
+
+Image resize_to_size(const ImageProcessor& p, const Image& image) {
+  const ImageSize size = p.size_height > 0 ? ImageSize{p.size_width, p.size_height}
+                                           : shortest_edge_size(image.size(), p.shortest_edge);
+  return resize_image(image, size.width, size.height, p.resample);
+}
+
+/// The window of `width` x `height` at (left, top) of the picture; black where it reaches outside.
+Image cut_window(const Image& in, int left, int top, int width, int height) {
+  Image out{width, height, std::vector<uint8_t>(3 * static_cast<size_t>(width) * static_cast<size_t>(height), 0)};
+  const int first_x = std::max(left, 0), last_x = std::min(left + width, in.width);
+  const int first_y = std::max(top, 0), last_y = std::min(top + height, in.height);
+  for (int y = first_y; y < last_y && first_x < last_x; ++y) {
+    const auto from = 3 * (static_cast<size_t>(y) * static_cast<size_t>(in.width) + static_cast<size_t>(first_x));
+    const auto to = 3 * (static_cast<size_t>(y - top) * static_cast<size_t>(width) + static_cast<size_t>(first_x - left));
+    std::copy_n(in.rgb.begin() + static_cast<std::ptrdiff_t>(from), 3 * (last_x - first_x),
+                out.rgb.begin() + static_cast<std::ptrdiff_t>(to));
+  }
+  return out;
+}
+
+/// transformers' center_crop: odd differences lose the later pixel; smaller pictures are padded with black.
+Image center_crop(const Image& in, int width, int height) {
+  if (in.width == width && in.height == height) return in;
+  const auto offset = [](int have, int want) { return have >= want ? (have - want) / 2 : -((want - have + 1) / 2); };
+  return cut_window(in, offset(in.width, width), offset(in.height, height), width, height);
+}
+
+/// Values of pixel_values by channel and byte, computed as numpy does: scaled in double, the rest in float.
+std::array<std::array<float, 256>, 3> value_table(const ImageProcessor& p) {
+  std::array<std::array<float, 256>, 3> table;
+  for (size_t c = 0; c < 3; ++c) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      auto value = static_cast<float>(p.do_rescale ? static_cast<double>(byte) * p.rescale_factor
+                                                   : static_cast<double>(byte));
+      if (p.do_normalize) value = (value - static_cast<float>(p.image_mean[c])) / static_cast<float>(p.image_std[c]);
+      table[c][byte] = value;
+    }
+  }
+  return table;
+}
+
+/// The whole picture at the processor's square size, then the tiles of its grid, row by row.
+std::vector<Image> anyres_tiles(const ImageProcessor& p, const Image& image) {
+  const int width = p.size_height > 0 ? p.size_width : p.shortest_edge;
+  const int height = p.size_height > 0 ? p.size_height : p.shortest_edge;
+  const int tile = p.tile_size().height;
+  const ImageSize resolution = select_best_resolution(image.size(), p.grid_pinpoints);
+  const ImageSize inner = fit_into(image.size(), resolution);
+  const Image scaled = resize_image(image, inner.width, inner.height, p.resample);
+  const int left = (resolution.width - inner.width) / 2, top = (resolution.height - inner.height) / 2;
+  std::vector<Image> tiles;
+  tiles.push_back(resize_image(image, width, height, p.resample));
+  for (int y = 0; y < resolution.height; y += tile)
+    for (int x = 0; x < resolution.width; x += tile) tiles.push_back(cut_window(scaled, x - left, y - top, tile, tile));
+  return tiles;
+}
+
+}  // namespace
+
+Image pad_to_square(const Image& image, std::array<uint8_t, 3> colour) {
+  const int side = std::max(image.width, image.height);
+  if (int64_t{side} * side > kMaxImagePixels)
+    throw input_error("a picture of {} x {} is too large to be padded to a square", image.width, image.height);
+  if (image.width == image.height) return image;
+  Image out{side, side, std::vector<uint8_t>(3 * static_cast<size_t>(side) * static_cast<size_t>(side))};
+  for (size_t i = 0; i < out.rgb.size(); ++i) out.rgb[i] = colour[i % 3];
+  const auto left = static_cast<size_t>((side - image.width) / 2), top = static_cast<size_t>((side - image.height) / 2);
+  const auto row_bytes = 3 * static_cast<size_t>(image.width);
+  for (size_t y = 0; y < static_cast<size_t>(image.height); ++y)
+    std::copy_n(image.rgb.begin() + static_cast<std::ptrdiff_t>(y * row_bytes), row_bytes,
+                out.rgb.begin() + static_cast<std::ptrdiff_t>(3 * ((top + y) * static_cast<size_t>(side) + left)));
+  return out;
+}
+
+ImageSize ImageProcessor::tile_size() const {
+  if (do_center_crop) return {crop_width, crop_height};
+  return size_height > 0 ? ImageSize{size_width, size_height} : ImageSize{shortest_edge, shortest_edge};
+}
+
+int ImageProcessor::num_tiles(ImageSize original) const {
+  if (aspect_ratio != AspectRatio::kAnyres) return 1;
+  const ImageSize resolution = select_best_resolution(original, grid_pinpoints);
+  return 1 + resolution.width / tile_size().width * (resolution.height / tile_size().height);
+}
+
+ProcessedImage ImageProcessor::process(const Image& image) const {
+  std::vector<Image> tiles;
+  if (aspect_ratio == AspectRatio::kAnyres) {
+    for (const ImageSize grid : grid_pinpoints)
+      if (grid.width % tile_size().width != 0 || grid.height % tile_size().height != 0)
+        throw input_error("image_grid_pinpoints has {} x {}, which is no multiple of the tile of {} pixels", grid.height,
+                          grid.width, tile_size().height);
+    tiles = anyres_tiles(*this, image);
+  } else if (aspect_ratio == AspectRatio::kPad) {
+    std::array<uint8_t, 3> colour;
+    for (size_t c = 0; c < 3; ++c) colour[c] = static_cast<uint8_t>(image_mean[c] * 255);
+    tiles.push_back(pad_to_square(image, colour));
+  } else {
+    tiles.push_back(image);
+  }
+  for (Image& tile : tiles) {
+    if (do_resize) tile = resize_to_size(*this, tile);
+    if (do_center_crop) tile = center_crop(tile, crop_width, crop_height);
+  }
+
+  const auto table = value_table(*this);
+  ProcessedImage out;
+  out.tiles = static_cast<int>(tiles.size());
+  out.height = tiles[0].height;
+  out.width = tiles[0].width;
+  out.original = image.size();
+  const auto area = static_cast<size_t>(out.width) * static_cast<size_t>(out.height);
+  out.pixels.resize(3 * area * tiles.size());
+  float* target = out.pixels.data();
+  for (const Image& tile : tiles) {
+    VLMTUNE_CHECK(tile.size() == tiles[0].size(), "tiles of different sizes");
+    for (size_t c = 0; c < 3; ++c)
+      for (size_t i = 0; i < area; ++i) *target++ = table[c][tile.rgb[3 * i + c]];
+  }
+  count_processed_image();
+  return out;
+}
+
+}  // namespace vlmtune
