@@ -1,0 +1,52 @@
+#include "kernels/linear_cross_entropy.h"
+
+namespace vlmtune::kernels {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk) {
+    const bool need_hidden = context->needs_input_grad(0), need_weight = context->needs_input_grad(1);
+    const auto used = weight.to(hidden.scalar_type());
+    auto total = torch::zeros({}, hidden.options().dtype(torch::kFloat));
+    Tensor d_hidden = need_hidden ? torch::empty_like(hidden) : Tensor();
+    Tensor d_weight = need_weight ? torch::zeros(weight.sizes(), weight.options().dtype(torch::kFloat)) : Tensor();
+    for (int64_t begin = 0; begin < hidden.size(0); begin += chunk) {
+      const int64_t count = std::min(chunk, hidden.size(0) - begin);
+      const auto h = hidden.narrow(0, begin, count);                          // [t, D]
+      const auto target = targets.narrow(0, begin, count).unsqueeze(1);       // [t, 1]
+      auto logits = torch::matmul(h, used.t()).to(torch::kFloat);             // [t, V]
+      const auto log_sum = logits.logsumexp(-1, true);                        // [t, 1]
+      total += (log_sum - logits.gather(1, target)).sum();
+      if (!need_hidden && !need_weight) continue;
+      logits.sub_(log_sum).exp_();                                            // softmax, in place
+      logits.scatter_add_(1, target, torch::full_like(target, -1, logits.options()));
+      const auto d_logits = logits.to(hidden.scalar_type());                  // [t, V]
+      if (need_hidden) {
+        auto rows = d_hidden.narrow(0, begin, count);
+        torch::matmul_out(rows, d_logits, used);
+      }
+      if (need_weight) d_weight += torch::matmul(d_logits.t(), h).to(torch::kFloat);
+    }
+    context->save_for_backward({d_hidden, need_weight ? d_weight.to(weight.scalar_type()) : Tensor()});
+    return total;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto scaled = [&](const Tensor& t) { return t.defined() ? t * gradients[0].to(t.scalar_type()) : Tensor(); };
+    return {scaled(saved[0]), scaled(saved[1]), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk) {
+  if (hidden.size(0) == 0) return hidden.sum().to(torch::kFloat);  // no supervised token: zero, still part of the graph
+  return LinearCrossEntropyFunction::apply(hidden, weight, targets, chunk > 0 ? chunk : hidden.size(0));
+}
+
+}  // namespace vlmtune::kernels

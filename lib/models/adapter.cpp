@@ -1,0 +1,142 @@
+#include "lib/models/adapter.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cmath>
+#include <regex>
+
+#include "lib/base/errors.h"
+#include "lib/base/log.h"
+#include "lib/checkpoint/checkpoint.h"
+#include "lib/models/config_reader.h"
+#include "lib/models/names.h"
+
+namespace vlmtune {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kPrefix = "base_model.model.";
+
+bool ends_module(const std::string& module, const std::string& name) {
+  return module == name || module.ends_with("." + name);
+}
+
+/// PEFT: the first pattern that matches the end of the module's name.
+template <typename T>
+T by_pattern(const std::map<std::string, T>& patterns, const std::string& module, T fallback) {
+  for (const auto& [pattern, value] : patterns)
+    if (std::regex_match(module, std::regex("(.*\\.)?(" + pattern + ")"))) return value;
+  return fallback;
+}
+
+/// "base_model.model.language_model.model.layers.0.q_proj.lora_A.weight" -> "model.language_model.layers.0.q_proj.lora_A.weight".
+std::string canonical_adapter_name(const std::string& name) {
+  auto result = name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+  for (const std::string_view part : {".modules_to_save.default", ".modules_to_save", ".default"}) {
+    const auto at = result.find(part);
+    if (at != std::string::npos) result.erase(at, part.size());
+  }
+  return canonical_tensor_name(result, PartKind::kWhole);
+}
+
+Tensor fresh_a(int64_t rank, int64_t in, const std::string& module, int64_t seed) {
+  uint64_t hash = 1469598103934665603ULL ^ static_cast<uint64_t>(seed);
+  for (const char c : module) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  return torch::empty({rank, in}, torch::kFloat).uniform_(-bound, bound, at::detail::createCPUGenerator(hash));
+}
+
+}  // namespace
+
+bool ModulePattern::matches(const std::string& module) const {
+  if (regex) return std::regex_match(module, std::regex(*regex));
+  return std::any_of(names.begin(), names.end(), [&](const auto& name) { return ends_module(module, name); });
+}
+
+int64_t AdapterConfig::rank_of(const std::string& module) const { return by_pattern(rank_pattern, module, r); }
+
+double AdapterConfig::scale_of(const std::string& module) const {
+  const double rank = static_cast<double>(rank_of(module));
+  return by_pattern(alpha_pattern, module, alpha) / (use_rslora ? std::sqrt(rank) : rank);
+}
+
+bool AdapterConfig::targets(const std::string& module) const {
+  if (saves(module) || exclude_modules.matches(module) || !target_modules.matches(module)) return false;
+  if (layers_to_transform.empty()) return true;
+  std::smatch match;
+  if (!std::regex_search(module, match, std::regex("\\.[^.]+\\.(\\d+)\\."))) return false;
+  return std::find(layers_to_transform.begin(), layers_to_transform.end(), std::stoll(match[1])) != layers_to_transform.end();
+}
+
+bool AdapterConfig::saves(const std::string& module) const {
+  for (const auto& name : modules_to_save)
+    if (ends_module(module, name) || module.find("." + name + ".") != std::string::npos || module.starts_with(name + ".")) return true;
+  return false;
+}
+
+std::vector<std::string> attach_lora(LlavaModel& model, const AdapterConfig& config, int64_t seed) {
+  std::vector<std::string> attached;
+  model.visit_linears([&](const std::string& name, Linear& linear) {
+    if (!config.targets(name)) return;
+    const int64_t rank = config.rank_of(name);
+    linear.lora = std::make_unique<Lora>(Lora{.a = fresh_a(rank, linear.in_features, name, seed),
+                                              .b = torch::zeros({linear.out_features, rank}, torch::kFloat),
+                                              .scale = config.scale_of(name), .dropout = config.dropout});
+    attached.push_back(name);
+  });
+  if (attached.empty()) throw usage_error("/lora/target_modules: matches no linear layer of the model");
+  return attached;
+}
+
+AdapterConfig load_adapter(LlavaModel& model, const fs::path& dir) {
+  const auto config = read_adapter_config(dir);
+  const auto checkpoint = Checkpoint::open_file(dir / "adapter_model.safetensors");
+  const auto file = (dir / "adapter_model.safetensors").string();
+  std::map<std::string, std::string> stored;  // canonical -> in the file
+  for (const auto& name : checkpoint.names()) stored[canonical_adapter_name(name)] = name;
+  if (!config.target_modules.empty()) attach_lora(model, config, 0);
+  size_t used = 0;
+  model.visit([&](const std::string& name, Tensor& slot) {
+    const auto at = stored.find(name);
+    const bool is_lora = name.find(".lora_") != std::string::npos;
+    if (at == stored.end()) {
+      const auto module = name.substr(0, name.rfind('.'));
+      if (is_lora || config.saves(module)) throw input_error("{}: tensor \"{}{}\" is missing", file, kPrefix, name);
+      return;
+    }
+    const auto values = checkpoint.view(at->second);
+    if (values.sizes() != slot.sizes())
+      throw input_error("{}: tensor \"{}\" has shape [{}], expected [{}]", file, at->second, fmt::join(values.sizes(), ", "), fmt::join(slot.sizes(), ", "));
+    // A replaced module keeps the type of the model; LoRA stays fp32.
+    slot = values.to(is_lora ? torch::kFloat : slot.scalar_type(), false, true);
+    stored.erase(at);
+    ++used;
+  });
+  if (used == 0) throw input_error("{}: no tensor in it belongs to the model", file);
+  if (!stored.empty()) throw input_error("{}: tensor \"{}\" belongs to no layer of the model", file, stored.begin()->second);
+  return config;
+}
+
+void save_adapter(LlavaModel& model, const AdapterConfig& config, const fs::path& dir) {
+  std::map<std::string, Tensor> tensors;
+  model.visit([&](const std::string& name, Tensor& tensor) {
+    const auto module = name.substr(0, name.rfind('.'));
+    if (name.find(".lora_") != std::string::npos || config.saves(module)) tensors[std::string(kPrefix) + name] = tensor.detach();
+  });
+  if (std::find(config.modules_to_save.begin(), config.modules_to_save.end(), "lm_head") != config.modules_to_save.end())
+    tensors[std::string(kPrefix) + "lm_head.weight"] = model.head_weight().detach();
+  write_safetensors(dir / "adapter_model.safetensors", tensors);
+  write_adapter_config(config, dir);
+}
+
+void merge_adapter(LlavaModel& model) {
+  const torch::NoGradGuard no_grad;
+  model.visit_linears([](const std::string&, Linear& linear) {
+    if (!linear.lora) return;
+    const auto update = torch::matmul(linear.lora->b.to(torch::kFloat), linear.lora->a.to(torch::kFloat)) * linear.lora->scale;
+    linear.weight = (linear.weight.to(torch::kFloat) + update).to(linear.weight.scalar_type());
+    linear.lora.reset();
+  });
+}
+
+}  // namespace vlmtune

@@ -1,0 +1,60 @@
+// LoRA adapters in PEFT's format: which layers they sit on, reading, writing, merging.
+// Format: adapter_config.json and adapter_model.safetensors of https://github.com/huggingface/peft.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/models/llava/model.h"
+
+namespace vlmtune {
+
+/// PEFT's `target_modules`: names or endings of names, or one regular expression for the whole name.
+struct ModulePattern {
+  std::vector<std::string> names;
+  std::optional<std::string> regex;
+  bool empty() const { return names.empty() && !regex; }
+  bool matches(const std::string& module) const;
+};
+
+struct AdapterConfig {
+  int64_t r = 8;
+  double alpha = 16, dropout = 0;
+  bool use_rslora = false;
+  ModulePattern target_modules, exclude_modules;
+  std::vector<std::string> modules_to_save;
+  std::map<std::string, int64_t> rank_pattern;
+  std::map<std::string, double> alpha_pattern;
+  std::vector<int64_t> layers_to_transform;
+  std::string base_model;  ///< base_model_name_or_path
+
+  int64_t rank_of(const std::string& module) const;
+  /// alpha / r of the module, or alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023, arXiv 2312.03732).
+  double scale_of(const std::string& module) const;
+  bool targets(const std::string& module) const;
+  bool saves(const std::string& module) const;
+};
+
+/// Errors: input_error for what is not supported (DoRA, other kinds of adapters, trained biases).
+AdapterConfig read_adapter_config(const std::filesystem::path& dir);
+
+/// Errors: io_error.
+void write_adapter_config(const AdapterConfig& config, const std::filesystem::path& dir);
+
+/// New LoRA tensors on every targeted layer: A from U(-1/sqrt(in), 1/sqrt(in)) as PEFT's kaiming_uniform(sqrt 5), B zero.
+/// Returns the names of the layers. Errors: usage_error when nothing matches.
+std::vector<std::string> attach_lora(LlavaModel& model, const AdapterConfig& config, int64_t seed);
+
+/// Reads a PEFT folder into the model: LoRA tensors, and whole modules over the model's own ones.
+/// Errors: input_error naming the tensor that is missing, unknown or of another shape.
+AdapterConfig load_adapter(LlavaModel& model, const std::filesystem::path& dir);
+
+/// Writes `dir` so that the peft library restores LoRA and saved modules on the base model. Errors: io_error.
+void save_adapter(LlavaModel& model, const AdapterConfig& config, const std::filesystem::path& dir);
+
+/// Adds scale * B A to each adapted weight, in fp32, and drops the adapters. Each weight becomes a copy of its own type.
+void merge_adapter(LlavaModel& model);
+
+}  // namespace vlmtune

@@ -1,0 +1,31 @@
+// Configuration of Llama-like decoders: Llama, Vicuna, Mistral, Qwen2 and the language models inside LLaVA.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/nn/activation.h"
+#include "lib/nn/rope.h"
+
+namespace vlmtune {
+
+class ConfigReader;
+
+struct DecoderConfig {
+  std::string model_type;  ///< "llama", "mistral" or "qwen2"
+  int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0;
+  int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  bool tie_word_embeddings = false;
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;
+  Activation activation = Activation::kSilu;
+  RopeOptions rope;
+  int64_t sliding_window = 0;           ///< 0: none
+  std::vector<bool> layer_is_sliding;   ///< one per layer
+};
+
+/// Reads a text config with the defaults that transformers gives to the model type. Errors: input_error.
+DecoderConfig read_decoder_config(const ConfigReader& config);
+
+}  // namespace vlmtune

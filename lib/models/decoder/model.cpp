@@ -1,0 +1,63 @@
+#include "lib/models/decoder/model.h"
+
+#include "lib/nn/recompute.h"
+
+namespace vlmtune {
+
+Decoder::Decoder(const DecoderConfig& c) : embed_tokens(declared({c.vocab_size, c.hidden_size})), config_(c), norm_(c.hidden_size, c.rms_norm_eps) {
+  for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
+    layers_.push_back({RmsNorm(c.hidden_size, c.rms_norm_eps), RmsNorm(c.hidden_size, c.rms_norm_eps),
+                       Attention({.hidden_size = c.hidden_size, .num_heads = c.num_attention_heads,
+                                  .num_key_value_heads = c.num_key_value_heads, .head_dim = c.head_dim,
+                                  .qkv_bias = c.qkv_bias, .output_bias = c.output_bias}),
+                       GatedMlp(c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation),
+                       c.layer_is_sliding[static_cast<size_t>(i)]});
+  }
+}
+
+Tensor Decoder::embed(const Tensor& ids, torch::ScalarType type) const {
+  const auto known = torch::where(ids < embed_tokens.size(0), ids, torch::zeros_like(ids));
+  return torch::embedding(embed_tokens, known).to(type);
+}
+
+Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
+  const int64_t tokens = x.size(1), past = call.cache != nullptr ? call.cache->length() : 0;
+  const int64_t longest = call.positions.max().item<int64_t>() + 1;
+  const auto rope = rope_tables(config_.rope, call.positions, longest, x.options());
+  const auto full = decoder_mask(tokens, past, call.left_padding, 0, x.scalar_type());
+  const auto window = config_.sliding_window > 0
+                          ? decoder_mask(tokens, past, call.left_padding, config_.sliding_window, x.scalar_type())
+                          : full;
+  if (call.checkpointing && torch::GradMode::is_enabled()) x = require_input_grad(x);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto& layer = layers_[i];
+    const auto block = [&layer, rope, mask = layer.sliding ? window : full, training = call.training, cache = call.cache,
+                        index = static_cast<int64_t>(i)](const Tensor& in) {
+      const auto h = in + layer.self_attn.forward(layer.input_layernorm.forward(in), &rope, mask, cache, index, training);
+      return h + layer.mlp.forward(layer.post_attention_layernorm.forward(h), training);
+    };
+    x = call.checkpointing ? recompute(block, x) : block(x);
+  }
+  return norm_.forward(x);
+}
+
+void Decoder::visit(const std::string& prefix, const TensorVisitor& visitor) {
+  visitor(prefix + "embed_tokens.weight", embed_tokens);
+  visit_linears(prefix, [&](const std::string& name, Linear& linear) { linear.visit(name, visitor); });
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto layer = prefix + "layers." + std::to_string(i);
+    layers_[i].input_layernorm.visit(layer + ".input_layernorm", visitor);
+    layers_[i].post_attention_layernorm.visit(layer + ".post_attention_layernorm", visitor);
+  }
+  norm_.visit(prefix + "norm", visitor);
+}
+
+void Decoder::visit_linears(const std::string& prefix, const LinearVisitor& visitor) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto layer = prefix + "layers." + std::to_string(i);
+    layers_[i].self_attn.visit_linears(layer + ".self_attn", visitor);
+    layers_[i].mlp.visit_linears(layer + ".mlp", visitor);
+  }
+}
+
+}  // namespace vlmtune

@@ -1,0 +1,47 @@
+// The Llama-like decoder: embeddings, pre-norm blocks of attention and gated MLP, final norm. The output head is apart.
+#pragma once
+#include "lib/models/decoder/config.h"
+#include "lib/nn/attention.h"
+#include "lib/nn/mlp.h"
+#include "lib/nn/norm.h"
+
+namespace vlmtune {
+
+struct DecoderBlock {
+  RmsNorm input_layernorm, post_attention_layernorm;
+  Attention self_attn;
+  GatedMlp mlp;
+  bool sliding = false;
+};
+
+/// What a forward call needs beside the embeddings.
+struct DecoderCall {
+  Tensor positions;                   ///< [B or 1, T] int64 on the CPU
+  std::vector<int64_t> left_padding;  ///< padding slots before each row's first token; empty: none
+  KvCache* cache = nullptr;
+  bool training = false;              ///< dropout on
+  bool checkpointing = false;         ///< recompute each block in backward
+};
+
+class Decoder {
+ public:
+  explicit Decoder(const DecoderConfig& config);
+
+  /// ids [B, T] (int64) -> [B, T, D] in `type`. Ids outside the vocabulary (image slots) become id 0.
+  Tensor embed(const Tensor& ids, torch::ScalarType type) const;
+  /// embeds [B, T, D] -> hidden states after the final norm [B, T, D].
+  Tensor forward(Tensor embeds, const DecoderCall& call) const;
+
+  void visit(const std::string& prefix, const TensorVisitor& visitor);
+  void visit_linears(const std::string& prefix, const LinearVisitor& visitor);
+  const DecoderConfig& config() const { return config_; }
+
+  Tensor embed_tokens;  // [V, D]
+
+ private:
+  DecoderConfig config_;
+  std::vector<DecoderBlock> layers_;
+  RmsNorm norm_;
+};
+
+}  // namespace vlmtune

@@ -1,0 +1,38 @@
+#include "lib/models/vit/config.h"
+
+#include "lib/base/errors.h"
+#include "lib/models/config_reader.h"
+
+namespace vlmtune {
+
+VitConfig read_vit_config(const ConfigReader& config) {
+  const auto type = config.text("model_type", "clip_vision_model");
+  if ((type == "clip" || type == "siglip") && config.has("vision_config")) {
+    auto vision = config.object("vision_config");
+    if (!vision.has("model_type") && type == "siglip") throw input_error("{}: missing, expected siglip_vision_model", vision.place("model_type"));
+    return read_vit_config(vision);
+  }
+  if (type != "clip_vision_model" && type != "siglip_vision_model")
+    throw input_error("{}: model type \"{}\" is not supported; known vision towers are clip_vision_model, siglip_vision_model",
+                      config.place("model_type"), type);
+  VitConfig c;
+  c.siglip = type == "siglip_vision_model";
+  c.hidden_size = config.integer("hidden_size", 768);
+  c.intermediate_size = config.integer("intermediate_size", 3072);
+  c.num_hidden_layers = config.integer("num_hidden_layers", 12);
+  c.num_attention_heads = config.integer("num_attention_heads", 12);
+  c.num_channels = config.integer("num_channels", 3);
+  c.image_size = config.integer("image_size", 224);
+  c.patch_size = config.integer("patch_size", c.siglip ? 16 : 32);
+  c.layer_norm_eps = config.number("layer_norm_eps", c.siglip ? 1e-6 : 1e-5);
+  c.activation = parse_activation(config.text("hidden_act", c.siglip ? "gelu_pytorch_tanh" : "quick_gelu"), config.place("hidden_act"));
+  for (const auto& [key, value] : {std::pair{"hidden_size", c.hidden_size}, {"intermediate_size", c.intermediate_size},
+                                   {"num_hidden_layers", c.num_hidden_layers}, {"num_attention_heads", c.num_attention_heads},
+                                   {"num_channels", c.num_channels}, {"image_size", c.image_size}, {"patch_size", c.patch_size}})
+    if (value <= 0 || value > (1 << 20)) throw input_error("{}: found {}, expected a positive size", config.place(key), value);
+  if (c.hidden_size % c.num_attention_heads != 0)
+    throw input_error("{}: found {}, expected a divisor of hidden_size {}", config.place("num_attention_heads"), c.num_attention_heads, c.hidden_size);
+  return c;
+}
+
+}  // namespace vlmtune

@@ -1,0 +1,98 @@
+#include "lib/models/weights.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "lib/base/errors.h"
+#include "lib/base/log.h"
+
+namespace vlmtune {
+namespace {
+
+struct Found {
+  const Checkpoint* checkpoint;
+  std::string name;  // as the file spells it
+};
+
+std::string shape_text(torch::IntArrayRef shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+std::map<std::string, Found> index_sources(const std::vector<WeightSource>& sources) {
+  std::map<std::string, Found> index;
+  for (const auto& source : sources) {
+    for (const auto& name : source.checkpoint.names()) {
+      const auto [at, is_new] = index.emplace(canonical_tensor_name(name, source.kind), Found{&source.checkpoint, name});
+      if (!is_new)
+        throw input_error("{}: tensor \"{}\" means the same as \"{}\"", source.checkpoint.file_of(name).string(), name, at->second.name);
+    }
+  }
+  return index;
+}
+
+/// A tied head that the file holds as well must be the embedding; config.json has the last word.
+void check_tied_head(const std::map<std::string, Found>& index, const std::string& embedding) {
+  const auto head = index.find("lm_head.weight"), embed = index.find(embedding);
+  if (head == index.end() || embed == index.end()) return;
+  const auto a = head->second.checkpoint->view(head->second.name), b = embed->second.checkpoint->view(embed->second.name);
+  if (a.sizes() != b.sizes() || !torch::equal(a, b.to(a.scalar_type())))
+    log_warning("{}: lm_head.weight differs from the embedding, but config.json ties them: the embedding is used",
+                head->second.checkpoint->path().string());
+}
+
+void load_tensor(const Found& found, Tensor& slot, const WeightOptions& options, bool trained, const std::string& name) {
+  const auto& entry = found.checkpoint->entry(found.name);
+  const auto file = found.checkpoint->file_of(found.name).string();
+  if (c10::IntArrayRef(entry.shape) != slot.sizes())
+    throw input_error("{}: tensor \"{}\" has shape {}, config.json says {}", file, found.name, shape_text(entry.shape), shape_text(slot.sizes()));
+  auto values = found.checkpoint->view(found.name);
+  const auto type = values.scalar_type();
+  if (type != torch::kFloat && type != torch::kHalf && type != torch::kBFloat16 && type != torch::kDouble)
+    throw input_error("{}: tensor \"{}\" is of type {}, which is not computed with: convert it to F32, F16 or BF16", file, found.name, entry.dtype);
+  const auto wanted = trained ? options.trained_type : options.frozen_type;
+  if (!trained && type == wanted) {
+    slot = values;
+    return;
+  }
+  slot = values.to(wanted, /*non_blocking=*/false, /*copy=*/true);
+  found.checkpoint->drop(found.name);
+  log_debug("{}: {} -> {}", name, entry.dtype, torch::toString(wanted));
+}
+
+}  // namespace
+
+void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
+  auto index = index_sources(sources);
+  const bool tied = model.config().text.tie_word_embeddings;
+  const int64_t vision_layers = model.has_vision()
+      ? *std::max_element(model.config().feature_states.begin(), model.config().feature_states.end()) : 0;
+  if (tied) check_tied_head(index, model.has_vision() ? "model.language_model.embed_tokens.weight" : "model.embed_tokens.weight");
+  std::string missing;
+  model.visit([&](const std::string& name, Tensor& slot) {
+    const bool trained = options.is_trained(name);
+    const auto at = index.find(name);
+    if (at != index.end()) {
+      load_tensor(at->second, slot, options, trained, name);
+      index.erase(at);
+    } else if (const auto values = options.fresh(name, slot.sizes())) {
+      slot = values->to(trained ? options.trained_type : options.frozen_type);
+    } else if (missing.empty()) {
+      missing = name;
+    }
+  });
+  const auto where = sources.front().checkpoint.path().string();
+  if (!missing.empty()) throw input_error("{}: tensor \"{}\" is missing", where, missing);
+  for (const auto& [name, found] : index)
+    if (!is_ignored_tensor(name, vision_layers, tied))
+      throw input_error("{}: tensor \"{}\" is not part of the model that config.json describes", found.checkpoint->file_of(found.name).string(), found.name);
+}
+
+std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed, const LlavaConfig& config) {
+  constexpr std::string_view kProjector = "model.multi_modal_projector.linear_";
+  if (!name.starts_with(kProjector)) return std::nullopt;
+  const bool first = name[kProjector.size()] == '1';
+  const int64_t fan_in = first ? config.vision->hidden_size * static_cast<int64_t>(config.feature_states.size()) : config.text.hidden_size;
+  uint64_t hash = 1469598103934665603ULL ^ static_cast<uint64_t>(seed);  // FNV-1a: the same values in every build
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
+  return torch::empty(shape, torch::kFloat).uniform_(-bound, bound, at::detail::createCPUGenerator(hash));
+}
+
+}  // namespace vlmtune

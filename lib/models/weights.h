@@ -1,0 +1,40 @@
+// Puts a checkpoint's tensors into a model: strict about names and shapes, without holding a tensor twice.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lib/checkpoint/checkpoint.h"
+#include "lib/models/llava/model.h"
+#include "lib/models/names.h"
+
+namespace vlmtune {
+
+struct WeightSource {
+  Checkpoint checkpoint;
+  PartKind kind = PartKind::kWhole;
+};
+
+struct WeightOptions {
+  /// Type of tensors that stay as they are. A frozen tensor that has this type in the file is used straight from the
+  /// mapped file, without a copy.
+  torch::ScalarType frozen_type = torch::kFloat;
+  /// Type of tensors that will be trained; these are always copies.
+  torch::ScalarType trained_type = torch::kFloat;
+  std::function<bool(const std::string& name)> is_trained = [](const std::string&) { return false; };
+  /// A tensor that no source holds: returns its values (fp32), or nothing, which is an error.
+  std::function<std::optional<Tensor>(const std::string& name, torch::IntArrayRef shape)> fresh =
+      [](const std::string&, torch::IntArrayRef) { return std::nullopt; };
+};
+
+/// Errors: input_error that names the tensor that is missing, unexpected, of another shape or of a type that cannot be
+/// computed with.
+void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options);
+
+/// Initial values of a new projector's tensor: U(-1/sqrt(fan in), 1/sqrt(fan in)), torch.nn.Linear's own, from the seed
+/// and the tensor's name alone. Nothing for tensors that are not the projector's.
+std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed, const LlavaConfig& config);
+
+}  // namespace vlmtune

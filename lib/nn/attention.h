@@ -1,0 +1,37 @@
+// Multi-head attention with grouped key-value heads, for decoders (rotary, causal, cached) and encoders (plain).
+#pragma once
+#include "lib/nn/kv_cache.h"
+#include "lib/nn/linear.h"
+#include "lib/nn/rope.h"
+
+namespace vlmtune {
+
+/// Which keys a query sees.
+struct AttentionMask {
+  bool causal = false;  ///< query t sees keys 0..t; only when queries and keys are the same tokens
+  Tensor bias;          ///< [B or 1, 1, Tq, Tk] added to the scores (0 or -inf), in the queries' type; undefined: none
+};
+
+/// The mask of a decoder call: `queries` new tokens after `past` cached ones. Row b ignores its first left_padding[b]
+/// keys; with a window, a query sees the `window` last keys including itself. No bias is made where `causal` says it all.
+AttentionMask decoder_mask(int64_t queries, int64_t past, const std::vector<int64_t>& left_padding, int64_t window,
+                           torch::ScalarType type);
+
+struct AttentionOptions {
+  int64_t hidden_size = 0, num_heads = 0, num_key_value_heads = 0, head_dim = 0;
+  bool qkv_bias = false, output_bias = false;
+  std::string output_name = "o_proj";
+};
+
+struct Attention {
+  AttentionOptions options;
+  Linear q_proj, k_proj, v_proj, o_proj;
+
+  Attention() = default;
+  explicit Attention(const AttentionOptions& options);
+  /// x [B, T, D] -> [B, T, D]; rope and cache may be null.
+  Tensor forward(const Tensor& x, const RopeTables* rope, const AttentionMask& mask, KvCache* cache, int64_t layer, bool training) const;
+  void visit_linears(const std::string& name, const LinearVisitor& visitor);
+};
+
+}  // namespace vlmtune

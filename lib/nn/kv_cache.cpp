@@ -1,0 +1,34 @@
+#include "lib/nn/kv_cache.h"
+
+namespace vlmtune {
+namespace {
+
+/// A copy of `old` (its first `length` tokens) with room for `capacity` tokens.
+Tensor grow(const Tensor& old, const Tensor& like, int64_t length, int64_t capacity) {
+  auto buffer = torch::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
+  if (length > 0) buffer.narrow(2, 0, length).copy_(old.narrow(2, 0, length));
+  return buffer;
+}
+
+}  // namespace
+
+std::pair<Tensor, Tensor> KvCache::append(int64_t layer_index, const Tensor& k, const Tensor& v) {
+  constexpr int64_t kStep = 64;
+  auto& layer = layers_.at(static_cast<size_t>(layer_index));
+  const int64_t total = layer.length + k.size(2);
+  if (!layer.keys.defined() || layer.keys.size(2) < total) {
+    const int64_t capacity = std::max(reserved_, (total + kStep - 1) / kStep * kStep);
+    layer.keys = grow(layer.keys, k, layer.length, capacity);
+    layer.values = grow(layer.values, v, layer.length, capacity);
+  }
+  layer.keys.narrow(2, layer.length, k.size(2)).copy_(k);
+  layer.values.narrow(2, layer.length, v.size(2)).copy_(v);
+  layer.length = total;
+  return {layer.keys.narrow(2, 0, total), layer.values.narrow(2, 0, total)};
+}
+
+void KvCache::truncate(int64_t tokens) {
+  for (auto& layer : layers_) layer.length = std::min(layer.length, tokens);
+}
+
+}  // namespace vlmtune

@@ -1,0 +1,31 @@
+// Keys and values of the tokens seen so far, one pair of growing buffers a layer.
+#pragma once
+#include <vector>
+
+#include "lib/nn/types.h"
+
+namespace vlmtune {
+
+class KvCache {
+ public:
+  explicit KvCache(int64_t num_layers) : layers_(static_cast<size_t>(num_layers)) {}
+
+  /// Appends k and v [B, K, T, d] to a layer and returns all its keys and values [B, K, length + T, d].
+  std::pair<Tensor, Tensor> append(int64_t layer, const Tensor& k, const Tensor& v);
+  /// Tokens held; the same for every layer between two forward passes.
+  int64_t length() const { return layers_.empty() ? 0 : layers_.front().length; }
+  /// Makes room for `tokens` in all, so that decoding does not grow the buffers step by step.
+  void reserve(int64_t tokens) { reserved_ = tokens; }
+  /// Forgets everything after the first `tokens` tokens.
+  void truncate(int64_t tokens);
+
+ private:
+  struct Layer {
+    Tensor keys, values;  // [B, K, capacity, d]
+    int64_t length = 0;
+  };
+  std::vector<Layer> layers_;
+  int64_t reserved_ = 0;
+};
+
+}  // namespace vlmtune

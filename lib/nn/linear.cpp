@@ -1,0 +1,30 @@
+#include "lib/nn/linear.h"
+
+namespace vlmtune {
+
+Tensor declared(torch::IntArrayRef shape) { return torch::empty(shape, torch::TensorOptions(torch::kMeta).dtype(torch::kFloat)); }
+
+Linear::Linear(int64_t in, int64_t out, bool with_bias) : in_features(in), out_features(out) {
+  weight = declared({out, in});
+  if (with_bias) bias = declared({out});
+}
+
+Tensor Linear::forward(const Tensor& x, bool training) const {
+  const auto type = x.scalar_type();
+  auto y = torch::linear(x, weight.to(type), bias.defined() ? bias.to(type) : bias);  // [..., out]
+  if (!lora) return y;
+  const auto dropped = training && lora->dropout > 0 ? torch::dropout(x, lora->dropout, true) : x;
+  const auto low = torch::linear(dropped, lora->a.to(type));                           // [..., r]
+  return y.add(torch::linear(low, lora->b.to(type)), lora->scale);
+}
+
+void Linear::visit(const std::string& name, const TensorVisitor& visitor) {
+  visitor(name + ".weight", weight);
+  if (bias.defined()) visitor(name + ".bias", bias);
+  if (lora) {
+    visitor(name + ".lora_A.weight", lora->a);
+    visitor(name + ".lora_B.weight", lora->b);
+  }
+}
+
+}  // namespace vlmtune

@@ -1,0 +1,35 @@
+#include "lib/nn/mlp.h"
+
+#include "kernels/swiglu.h"
+
+namespace vlmtune {
+
+GatedMlp::GatedMlp(int64_t hidden, int64_t intermediate, bool bias, Activation act)
+    : gate_proj(hidden, intermediate, bias), up_proj(hidden, intermediate, bias), down_proj(intermediate, hidden, bias), activation(act) {}
+
+Tensor GatedMlp::forward(const Tensor& x, bool training) const {
+  const auto gate = gate_proj.forward(x, training);  // [B, T, F]
+  const auto up = up_proj.forward(x, training);      // [B, T, F]
+  const auto product = activation == Activation::kSilu ? kernels::swiglu(gate, up) : activate(activation, gate) * up;
+  return down_proj.forward(product, training);
+}
+
+void GatedMlp::visit_linears(const std::string& name, const LinearVisitor& visitor) {
+  visitor(name + ".gate_proj", gate_proj);
+  visitor(name + ".up_proj", up_proj);
+  visitor(name + ".down_proj", down_proj);
+}
+
+Mlp::Mlp(int64_t hidden, int64_t intermediate, Activation act)
+    : fc1(hidden, intermediate, true), fc2(intermediate, hidden, true), activation(act) {}
+
+Tensor Mlp::forward(const Tensor& x, bool training) const {
+  return fc2.forward(activate(activation, fc1.forward(x, training)), training);
+}
+
+void Mlp::visit_linears(const std::string& name, const LinearVisitor& visitor) {
+  visitor(name + ".fc1", fc1);
+  visitor(name + ".fc2", fc2);
+}
+
+}  // namespace vlmtune

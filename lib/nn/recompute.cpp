@@ -1,0 +1,63 @@
+#include "lib/nn/recompute.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+namespace vlmtune {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
+
+struct BlockHolder : torch::CustomClassHolder {
+  explicit BlockHolder(std::function<Tensor(const Tensor&)> f) : block(std::move(f)) {}
+  std::function<Tensor(const Tensor&)> block;
+};
+
+/// Puts the default generator of the CPU back where it was when the first run began, and restores it afterwards.
+class ReplayRandomness {
+ public:
+  explicit ReplayRandomness(const Tensor& state) : now_(default_generator().get_state()) {
+    default_generator().set_state(state);
+  }
+  ~ReplayRandomness() { default_generator().set_state(now_); }
+  ReplayRandomness(const ReplayRandomness&) = delete;
+  ReplayRandomness& operator=(const ReplayRandomness&) = delete;
+
+ private:
+  Tensor now_;
+};
+
+struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, c10::intrusive_ptr<BlockHolder> holder) {
+    context->saved_data["random"] = default_generator().get_state();
+    context->saved_data["block"] = c10::IValue::make_capsule(holder);
+    context->save_for_backward({x});
+    const torch::NoGradGuard no_grad;
+    return holder->block(x);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto holder = c10::static_intrusive_pointer_cast<BlockHolder>(context->saved_data["block"].toCapsule());
+    const auto x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    const ReplayRandomness replay(context->saved_data["random"].toTensor());
+    const torch::AutoGradMode grad(true);
+    const auto y = holder->block(x);
+    torch::autograd::backward({y}, {gradients[0]});
+    return {x.grad(), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor require_input_grad(const Tensor& x) {
+  return x.requires_grad() ? x : x.detach().requires_grad_(true);
+}
+
+Tensor recompute(const std::function<Tensor(const Tensor&)>& block, const Tensor& x) {
+  if (!torch::GradMode::is_enabled() || !x.requires_grad()) return block(x);
+  return RecomputeFunction::apply(x, c10::make_intrusive<BlockHolder>(block));
+}
+
+}  // namespace vlmtune
