@@ -1,0 +1,61 @@
+#include "lib/recipe/availability.h"
+
+#include "lib/recipe/fields.h"
+
+namespace vlmtune {
+namespace {
+
+constexpr Availability kTable[] = {
+    {"/data/format", "auto|llava|sharegpt|messages|qwen-vl"},
+    {"/data/packing", "false"},
+    {"/data/embedding_cache", "null"},
+    {"/image/aspect_ratio", "model|square|pad|anyres|anyres_max_N"},
+    {"/image/min_pixels", "null"},
+    {"/image/max_pixels", "null"},
+    {"/image/adaptive", "null"},
+    {"/image/token_pruning", "null"},
+    {"/freeze/stages", "null|[]"},
+    {"/lora/bias", "none"},
+    {"/quantization/bits", "16"},
+    {"/quantization/type", "nf4"},
+    {"/quantization/double_quant", "true"},
+    {"/quantization/skip_modules", "[]"},
+    {"/precision/norms", "fp32"},
+    {"/memory/budget", "null"},
+    {"/memory/plan", "manual"},
+    {"/memory/checkpointing", "none|full"},
+    {"/memory/vision_checkpointing", "none|full"},
+    {"/memory/attention", "auto|math"},
+    {"/memory/offload/optimizer", "none"},
+    {"/memory/offload/gradients", "none"},
+    {"/memory/offload/parameters", "none"},
+    {"/memory/offload/activations", "none"},
+    {"/memory/on_oom", "fail"},
+    {"/optimizer/name", "adamw"},
+    {"/schedule/accumulation_stages", "null"},
+    {"/parallel/strategy", "auto"},
+    {"/parallel/tensor", "1"},
+    {"/parallel/pipeline", "1"},
+    {"/parallel/sequence", "1"},
+    {"/parallel/expert", "1"},
+    {"/output/tensorboard", "false"},
+    {"/output/prometheus", "null"},
+    {"/generation/kv_cache", "compute|fp16"},
+    {"/generation/window", "null"},
+    {"/generation/logits", "last"},
+};
+
+}  // namespace
+
+std::span<const Availability> availability_table() { return kTable; }
+
+const Availability* find_unavailable(std::string_view pointer, const Value& value) {
+  for (const auto& row : kTable)
+    if (row.pointer == pointer) {
+      const auto text = value.text() != nullptr ? *value.text() : inline_text(value);
+      return matches_pattern(text, row.works) ? nullptr : &row;
+    }
+  return nullptr;
+}
+
+}  // namespace vlmtune

@@ -1,0 +1,80 @@
+#include "lib/recipe/checks.h"
+
+#include "lib/base/bytes.h"
+#include "lib/base/errors.h"
+#include "lib/base/log.h"
+
+namespace vlmtune {
+namespace {
+
+void require(const std::string& origin, bool present, const char* pointer, Command command, const char* hint) {
+  if (!present)
+    throw usage_error("{}: {}: not given, {} needs it ({})", origin, pointer, command_name(command), hint);
+}
+
+void check_inputs(const Recipe& r, Command command, const std::string& origin) {
+  require(origin, !r.model.path.empty(), "/model/path", command, "a model folder");
+  if (command == Command::kInfer) return;
+  require(origin, !r.data.train.empty(), "/data/train", command, "at least one data file");
+  require(origin, r.output.dir.has_value() && !r.output.dir->empty(), "/output/dir", command, "the run directory");
+}
+
+void check_model_and_image(const Recipe& r, const std::string& origin) {
+  if (r.image.min_pixels && r.image.max_pixels && *r.image.min_pixels > *r.image.max_pixels)
+    throw usage_error("{}: /image/min_pixels: found {}, expected at most max_pixels {}", origin, *r.image.min_pixels,
+                      *r.image.max_pixels);
+  if (r.image.grid_pinpoints && !r.image.aspect_ratio.starts_with("anyres") && r.image.aspect_ratio != "model")
+    log_warning("{}: image.grid_pinpoints has no effect with image.aspect_ratio {}", origin, r.image.aspect_ratio);
+}
+
+void check_training(const Recipe& r, Command command, const std::string& origin) {
+  if (command == Command::kPretrain && r.freeze.vision_tower && r.freeze.projector && r.freeze.language_model)
+    throw usage_error("{}: /freeze: everything is frozen, expected at least one part to train", origin);
+  if (command == Command::kLoraFinetune && !r.freeze.language_model)
+    throw usage_error("{}: /freeze/language_model: found false, expected true beside LoRA; full fine-tuning is pretrain "
+                      "with freeze.language_model false", origin);
+  if (r.schedule.warmup_steps.value_or(0) > 0 && r.schedule.warmup_ratio > 0)
+    throw usage_error("{}: /schedule/warmup_steps: found {} beside warmup_ratio {}, expected only one of the two", origin,
+                      *r.schedule.warmup_steps, r.schedule.warmup_ratio);
+  if (r.train.max_steps && r.schedule.warmup_steps && *r.schedule.warmup_steps > *r.train.max_steps)
+    throw usage_error("{}: /schedule/warmup_steps: found {}, expected at most train.max_steps {}", origin,
+                      *r.schedule.warmup_steps, *r.train.max_steps);
+  if (r.train.eval_steps > 0 && r.data.validation.empty())
+    throw usage_error("{}: /train/eval_steps: found {} without data.validation, expected 0", origin, r.train.eval_steps);
+  if (!r.precision.loss_scale.dynamic && r.precision.compute != Precision::kFp16)
+    log_warning("{}: precision.loss_scale has no effect with precision.compute {}", origin,
+                recipe_name(r.precision.compute));
+  if (r.optimizer.projector_learning_rate && r.freeze.projector)
+    log_warning("{}: optimizer.projector_learning_rate has no effect on a frozen projector", origin);
+  if (r.optimizer.vision_learning_rate && r.freeze.vision_tower && (!r.lora || r.lora->vision_target_modules.empty()))
+    log_warning("{}: optimizer.vision_learning_rate has no effect on a frozen vision tower", origin);
+}
+
+}  // namespace
+
+void check_recipe(const Recipe& recipe, Command command, const std::string& origin, bool require_inputs) {
+  if (recipe.memory.budget && parse_bytes(*recipe.memory.budget).value_or(0) <= 0)
+    throw usage_error("{}: /memory/budget: found \"{}\", expected a size such as 8GB or 7.5GiB", origin,
+                      *recipe.memory.budget);
+  check_model_and_image(recipe, origin);
+  if (command != Command::kInfer) check_training(recipe, command, origin);
+  if (require_inputs) check_inputs(recipe, command, origin);
+}
+
+void check_set_alternatives(const std::vector<Layer>& set_layers) {
+  struct Pair {
+    const char *section, *one, *other;
+  };
+  for (const auto& [section, one, other] : {Pair{"train", "gradient_accumulation_steps", "global_batch_size"},
+                                            Pair{"schedule", "warmup_steps", "warmup_ratio"}}) {
+    const Layer *has_one = nullptr, *has_other = nullptr;
+    for (const auto& layer : set_layers) {
+      if (find_setting(layer.content, section, one) != nullptr) has_one = &layer;
+      if (find_setting(layer.content, section, other) != nullptr) has_other = &layer;
+    }
+    if (has_one != nullptr && has_other != nullptr)
+      throw usage_error("{} and {}: expected only one of the two", has_one->origin, has_other->origin);
+  }
+}
+
+}  // namespace vlmtune

@@ -1,0 +1,90 @@
+// load_recipe: the layers of a recipe, one over the other, over the subcommand's defaults.
+#include "lib/base/errors.h"
+#include "lib/base/log.h"
+#include "lib/recipe/checks.h"
+#include "lib/recipe/hardware.h"
+#include "lib/recipe/layers.h"
+#include "lib/recipe/parser.h"
+#include "lib/recipe/recipe.h"
+
+namespace vlmtune {
+namespace fs = std::filesystem;
+namespace {
+
+/// What the document implies for settings that it does not name.
+Recipe implied_defaults(const Object& document, Command command) {
+  Recipe recipe = default_recipe(command);
+  const Value* frozen = find_setting(document, "freeze", "language_model");
+  if (command == Command::kPretrain && frozen != nullptr && *frozen == Value(false)) {
+    recipe.optimizer.learning_rate = 2e-5;  // LLaVA's stage 2; the projector's 1e-3 would wreck a language model
+    recipe.data.group_by_modality_length = true;
+  }
+  if (find_setting(document, "schedule", "warmup_steps") != nullptr) recipe.schedule.warmup_ratio = 0;
+  return recipe;
+}
+
+void derive_accumulation(const Object& document, const std::string& origin, TrainRecipe& train) {
+  if (!train.global_batch_size) return;
+  const int64_t rows = *train.global_batch_size, micro = train.per_device_batch_size;
+  if (rows % micro != 0)
+    throw usage_error("{}: /train/global_batch_size: found {}, expected a multiple of per_device_batch_size {}", origin,
+                      rows, micro);
+  if (find_setting(document, "train", "gradient_accumulation_steps") != nullptr &&
+      train.gradient_accumulation_steps != rows / micro)
+    throw usage_error(
+        "{}: /train/gradient_accumulation_steps: found {} beside global_batch_size {} and per_device_batch_size {}, "
+        "expected only one of the two, or {}",
+        origin, train.gradient_accumulation_steps, rows, micro, rows / micro);
+  train.gradient_accumulation_steps = rows / micro;
+}
+
+void warn_of_unused(const Object& document, const std::string& origin, Command command) {
+  std::string names;
+  for (const auto& name : unused_settings(document, command, write_fields(default_recipe(command))))
+    names += (names.empty() ? "" : ", ") + name;
+  if (!names.empty()) log_warning("{}: {} does not use {}", origin, command_name(command), names);
+}
+
+}  // namespace
+
+Recipe default_recipe(Command command) {
+  Recipe recipe;
+  if (command == Command::kPretrain) {
+    recipe.optimizer.learning_rate = 1e-3;
+    recipe.data.group_by_modality_length = false;
+  }
+  if (command == Command::kLoraFinetune) recipe.lora.emplace();
+  return recipe;
+}
+
+Recipe load_recipe(const fs::path& file, Command command, const std::vector<std::string>& sets,
+                   const LoadOptions& options) {
+  auto hardware_dirs = default_hardware_dirs(file);
+  hardware_dirs.insert(hardware_dirs.end(), options.hardware_dirs.begin(), options.hardware_dirs.end());
+  std::vector<Layer> layers;
+  if (!file.empty()) layers = read_file_layers(file, hardware_dirs);
+  const auto set_layers = read_set_layers(sets, hardware_dirs);
+  check_set_alternatives(set_layers);
+  layers.insert(layers.end(), set_layers.begin(), set_layers.end());
+
+  const std::string origin = file.empty() ? "the command line" : file.string();
+  Object document;
+  document["hardware"] = read_hardware("cpu", hardware_dirs, origin);
+  for (const auto& layer : layers) {
+    Recipe scratch = default_recipe(command);  // each layer alone, so that errors name the file they are in
+    read_fields(layer.content, layer.origin, command, scratch);
+    merge_layer(document, layer);
+  }
+  Recipe recipe = implied_defaults(document, command);
+  read_fields(document, origin, command, recipe);
+  derive_accumulation(document, origin, recipe.train);
+  warn_of_unused(document, origin, command);
+  if (command == Command::kLoraFinetune && !recipe.lora)
+    throw usage_error("{}: /lora: found null, expected an object; full fine-tuning is pretrain with "
+                      "freeze.language_model false", origin);
+  if (command != Command::kLoraFinetune) recipe.lora.reset();
+  check_recipe(recipe, command, origin, options.require_inputs);
+  return recipe;
+}
+
+}  // namespace vlmtune
