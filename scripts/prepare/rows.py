@@ -13,7 +13,7 @@ HELD_OUT_EVERY = 7  # of the things of each kind
 def write(out, stamps, emoji):
     training, held_out = split(stamps, emoji)
     dump(out / "pretrain.json", [pretrain_row(record) for record in training])
-    dump(out / "finetune.json", [finetune_row(record, QUESTIONS[number % len(QUESTIONS)])
+    dump(out / "finetune.json", [finetune_row(record, QUESTIONS[number // 2 % len(QUESTIONS)], kind_first=number % 2 == 1)
                                  for number, record in enumerate(training)])
     dump(out / "heldout.json", [finetune_row(record, QUESTIONS[0]) for record in held_out])
     return len(training), len(held_out)
@@ -42,10 +42,12 @@ def pretrain_row(record):
     return row(record, [("<image>", record["caption"])])
 
 
-def finetune_row(record, question):
-    turns = [("<image>\n" + question, record["caption"])]
+def finetune_row(record, question, kind_first=False):
+    """Two turns, in either order, so that both questions are also asked of the picture alone."""
+    turns = [(question, record["caption"])]
     if record["kind"]:
-        turns.append((KIND_QUESTION, f"It is {record['kind']}."))
+        turns.insert(0 if kind_first else 1, (KIND_QUESTION, f"It is {record['kind']}."))
+    turns[0] = ("<image>\n" + turns[0][0], turns[0][1])
     return row(record, turns)
 
 
