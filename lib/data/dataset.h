@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/text/prompt.h"
+#include "lib/text/chat_template.h"
 
 namespace vlmtune {
 
@@ -27,16 +27,13 @@ struct DataFile {
 };
 
 /// The dialects. `kAuto` takes each row as it comes, the others refuse rows of another kind.
-enum class DataFormat { kAuto, kLlava, kShareGpt, kMessages, kQwenVl };
-
-/// "auto", "llava", "sharegpt", "messages", "qwen-vl". Errors: usage_error for other names.
-DataFormat parse_data_format(const std::string& name);
+enum class RowFormat { kAuto, kLlava, kShareGpt, kMessages, kQwenVl };
 
 struct DatasetOptions {
   std::vector<DataFile> files;
   std::filesystem::path image_folder;  // empty: pictures are relative to the data file
-  DataFormat format = DataFormat::kAuto;
-  bool needs_answer = true;  // false for inference: the last turn may be the user's
+  RowFormat format = RowFormat::kAuto;
+  bool needs_answer = true;  // false for inference: rows without an assistant turn are fine
 };
 
 /// The rows of one or more files, one after the other.
@@ -51,11 +48,12 @@ struct DatasetOptions {
 /// (strings or objects with "path", "url" or "bytes" in base64). Unknown keys are ignored.
 ///
 /// Rules for pictures and turns; a row that breaks one is an input_error naming its place:
-///   - `<image>` in text marks a picture's place; one newline after it belongs to the tag. Qwen-VL rows may write
-///     `Picture N: <img>path</img>` instead.
+///   - `<image>` in a user's text marks a picture's place; one newline after it belongs to the tag. In other turns it is
+///     ordinary text. `Picture N: <img>path</img>` (Qwen-VL) is a tag that brings its picture.
 ///   - A row with pictures but no tags gets them before the text of its first user turn.
-///   - Otherwise there must be as many tags as pictures, and tags stand in user turns only.
-///   - Turns alternate user, assistant, user, ... after at most one system turn; there is at least one user turn.
+///   - Otherwise there must be as many tags as pictures.
+///   - Turns alternate user, assistant, user, ... after at most one system turn; there is at least one user turn, and for
+///     training at least one assistant turn.
 ///   - Bytes that are not UTF-8, lone surrogates, trailing commas and other breaches of JSON are errors with their offset.
 ///     (Control characters inside strings are let pass.)
 /// Pictures are looked for in image_folder, then beside the data file.

@@ -7,11 +7,10 @@
 
 #include "lib/data/dataset.h"
 #include "lib/image/processor.h"
+#include "lib/text/chat_template.h"
+#include "lib/text/tokenizer.h"
 
 namespace vlmtune {
-
-class ChatTemplate;
-class Tokenizer;
 
 /// Label of a position that is not trained.
 inline constexpr int64_t kIgnoreLabel = -100;
@@ -32,14 +31,11 @@ struct Example {
 };
 
 /// What is done with a sample longer than max_length.
-enum class Truncation {
+enum class OverLength {
   kDrop,     // the row is left out and counted
   kCutText,  // cut at the end; a picture that would be cut goes as a whole
   kError,    // input_error naming the row
 };
-
-/// "drop", "cut_text", "error" (and ms-swift's "delete"). Errors: usage_error.
-Truncation parse_truncation(const std::string& name);
 
 struct ExampleOptions {
   const Tokenizer* tokenizer = nullptr;         // outlives the builder
@@ -48,7 +44,8 @@ struct ExampleOptions {
   std::function<int64_t(ImageSize original)> image_tokens;  // thread-safe; the model's own count
   int64_t image_token_id = -1;
   int64_t max_length = 2048;  // tokens including pictures
-  Truncation truncation = Truncation::kDrop;
+  OverLength over_length = OverLength::kDrop;
+  PromptOptions prompt;    // BOS in front, EOS after answers
   int64_t vocab_size = 0;  // ids at or above it are an error naming the row; 0 = not checked
 };
 
@@ -60,8 +57,9 @@ class ExampleBuilder {
  public:
   explicit ExampleBuilder(ExampleOptions options);
 
-  /// A training sample, or the reason why there is none (then only `row` and `id` are set). Pictures are measured by their
-  /// headers first and decoded once the row is known to stay. Errors: input_error naming the row.
+  /// A training sample, or the reason why there is none (then ids are empty; a long row is kTooLong under kDrop and
+  /// kError alike). Pictures are measured by their headers first and decoded once the row is known to stay.
+  /// Errors: input_error naming the row.
   Example build(const Row& row, Skip* skip) const;
 
   /// As above; input_error instead of a reason.
@@ -77,6 +75,10 @@ class ExampleBuilder {
   const ExampleOptions& options() const { return options_; }
 
  private:
+  struct Draft;
+  Draft draft(const Row& row, const std::vector<Message>& messages, bool for_answer, bool keep_files) const;
+  Example finish(const Row& row, Draft&& draft) const;
+
   ExampleOptions options_;
 };
 

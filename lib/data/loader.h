@@ -40,7 +40,7 @@ struct LoaderOptions {
 struct LoaderCounts {
   int64_t bad = 0;        // damaged rows and pictures
   int64_t no_labels = 0;  // nothing to train on
-  int64_t too_long = 0;   // left out by Truncation::kDrop
+  int64_t too_long = 0;   // left out by OverLength::kDrop
 };
 
 /// Bad rows are skipped and named once by log_warning; the next row of the order takes their slot. Bad rows and rows

@@ -22,4 +22,7 @@ struct OrderOptions {
 /// random choice that differs by epoch.
 std::vector<uint32_t> epoch_order(const Dataset& dataset, const OrderOptions& options, int64_t epoch);
 
+/// Rows in an epoch: the length of epoch_order.
+int64_t epoch_rows(const Dataset& dataset);
+
 }  // namespace vlmtune

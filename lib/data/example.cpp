@@ -1,0 +1,200 @@
+#include "lib/data/example.h"
+
+#include <algorithm>
+
+#include "lib/base/errors.h"
+#include "lib/image/source.h"
+
+namespace vlmtune {
+namespace {
+
+/// The conversation as it stands, for language models without a template.
+std::vector<PromptSpan> raw_spans(const std::vector<Message>& messages) {
+  std::vector<PromptSpan> spans;
+  for (size_t turn = 0; turn < messages.size(); ++turn) {
+    const SpanKind text = messages[turn].role == "assistant" ? SpanKind::kAnswer : SpanKind::kText;
+    for (const MessagePart& part : messages[turn].parts) {
+      const bool image = part.kind == MessagePart::Kind::kImage;
+      if (image || !part.text.empty()) spans.push_back({image ? SpanKind::kImage : text, part.text, static_cast<int>(turn)});
+    }
+  }
+  return spans;
+}
+
+void count_labels(Example& example) {
+  example.label_tokens = 0;
+  for (size_t t = 1; t < example.labels.size(); ++t) example.label_tokens += example.labels[t] != kIgnoreLabel;
+}
+
+/// Cuts to at most `limit` tokens; a picture that would lose tokens goes with all that follows.
+void cut_to(Example& example, int64_t limit) {
+  size_t keep = 0;
+  while (keep < example.image_starts.size() && example.image_starts[keep] + example.image_lengths[keep] <= limit) ++keep;
+  if (keep < example.image_starts.size()) limit = std::min(limit, example.image_starts[keep]);
+  example.ids.resize(static_cast<size_t>(limit));
+  example.labels.resize(static_cast<size_t>(limit));
+  example.image_starts.resize(keep);
+  example.image_lengths.resize(keep);
+  example.image_tokens = 0;
+  for (const int64_t length : example.image_lengths) example.image_tokens += length;
+  example.truncated = true;
+}
+
+}  // namespace
+
+int64_t Example::num_bytes() const {
+  int64_t bytes = static_cast<int64_t>(sizeof(Example) + 8 * (ids.size() + labels.size() + 2 * image_starts.size()));
+  for (const ProcessedImage& image : images) bytes += image.num_bytes();
+  return bytes;
+}
+
+/// A sample whose pictures are measured but not decoded yet.
+struct ExampleBuilder::Draft {
+  Example example;
+  std::vector<std::string> encoded;  // the files of the pictures
+};
+
+ExampleBuilder::ExampleBuilder(ExampleOptions options) : options_(std::move(options)) {
+  VLMTUNE_CHECK(options_.tokenizer != nullptr, "an example builder needs a tokenizer");
+  VLMTUNE_CHECK(options_.image_processor == nullptr || options_.image_tokens, "pictures need a token count");
+}
+
+ExampleBuilder::Draft ExampleBuilder::draft(const Row& row, const std::vector<Message>& messages, bool for_answer,
+                                            bool keep_files) const {
+  Draft draft;
+  Example& example = draft.example;
+  example.id = row.id;
+  if (!row.images.empty() && options_.image_processor == nullptr)
+    throw input_error("the model takes no pictures, the row has {}", row.images.size());
+  const bool has_template = options_.chat_template != nullptr && !options_.chat_template->empty();
+  const auto spans = has_template ? options_.chat_template->render(messages, for_answer) : raw_spans(messages);
+  const Encoding encoding = options_.tokenizer->encode_prompt(spans, options_.prompt);
+  const auto slots = std::count(encoding.ids.begin(), encoding.ids.end(), kImageSlot);
+  if (static_cast<size_t>(slots) != row.images.size())
+    throw input_error("the prompt has {} places for {} pictures", slots, row.images.size());
+  for (size_t t = 0; t < encoding.ids.size(); ++t) {
+    const int64_t id = encoding.ids[t];
+    if (id != kImageSlot) {
+      if (id < 0 || (options_.vocab_size > 0 && id >= options_.vocab_size))
+        throw input_error("token {} is outside the model's vocabulary of {}", id, options_.vocab_size);
+      if (id == options_.image_token_id) throw input_error("the text holds the image token {}", id);
+      example.ids.push_back(id);
+      example.labels.push_back(encoding.trained[t] != 0 ? id : kIgnoreLabel);
+      continue;
+    }
+    const std::string& source = row.images[example.image_starts.size()];
+    if (keep_files) draft.encoded.push_back(read_image_source(source, {}));
+    const ImageSize size = keep_files
+                               ? probe_image(std::as_bytes(std::span(draft.encoded.back())), image_source_name(source))
+                               : probe_image_source(source, {});
+    const int64_t length = options_.image_tokens(size);
+    example.image_starts.push_back(static_cast<int64_t>(example.ids.size()));
+    example.image_lengths.push_back(length);
+    example.image_tokens += length;
+    example.ids.insert(example.ids.end(), static_cast<size_t>(length), options_.image_token_id);
+    example.labels.insert(example.labels.end(), static_cast<size_t>(length), kIgnoreLabel);
+  }
+  return draft;
+}
+
+Example ExampleBuilder::finish(const Row& row, Draft&& draft) const {
+  Example example = std::move(draft.example);
+  for (size_t i = 0; i < example.image_starts.size(); ++i) {
+    const Image image = decode_image(std::as_bytes(std::span(draft.encoded[i])), image_source_name(row.images[i]));
+    std::string().swap(draft.encoded[i]);
+    example.images.push_back(options_.image_processor->process(image));
+  }
+  count_labels(example);
+  return example;
+}
+
+namespace {
+
+/// Runs `work`; its input errors get the row's place in front, unless they have it already.
+template <typename Work>
+auto naming(const Row& row, Work&& work) {
+  try {
+    return work();
+  } catch (const UserError& error) {
+    if (error.code() != ExitCode::kInput || std::string_view(error.what()).starts_with(row.place)) throw;
+    throw input_error("{}: {}", row.place, error.what());
+  }
+}
+
+}  // namespace
+
+Example ExampleBuilder::build(const Row& row, Skip* skip) const {
+  *skip = Skip::kNone;
+  return naming(row, [&] {
+    Draft draft = this->draft(row, row.messages, false, true);
+    Example& example = draft.example;
+    if (static_cast<int64_t>(example.ids.size()) > options_.max_length) {
+      if (options_.over_length == OverLength::kCutText) cut_to(example, options_.max_length);
+      else *skip = Skip::kTooLong;
+    }
+    count_labels(example);
+    if (*skip == Skip::kNone && example.label_tokens == 0) *skip = Skip::kNoLabels;
+    if (*skip == Skip::kNone) return finish(row, std::move(draft));
+    Example none;
+    none.id = row.id;
+    return none;
+  });
+}
+
+Example ExampleBuilder::build(const Row& row) const {
+  Skip skip;
+  Example example = build(row, &skip);
+  if (skip == Skip::kTooLong)
+    throw input_error("{}: the row is {} tokens long, more than the limit of {}", row.place, length_estimate(row), options_.max_length);
+  if (skip == Skip::kNoLabels) throw input_error("{}: the row has no token to train on", row.place);
+  return example;
+}
+
+Example ExampleBuilder::build_prompt(const Row& row) const {
+  return naming(row, [&] {
+    std::vector<Message> messages = row.messages;
+    while (!messages.empty() && messages.back().role == "assistant") messages.pop_back();
+    Draft draft = this->draft(row, messages, true, true);
+    const auto length = static_cast<int64_t>(draft.example.ids.size());
+    if (length > options_.max_length)
+      throw input_error("the prompt is {} tokens long, more than the limit of {}", length, options_.max_length);
+    draft.example.labels.assign(draft.example.labels.size(), kIgnoreLabel);
+    return finish(row, std::move(draft));
+  });
+}
+
+int64_t ExampleBuilder::length_estimate(const Row& row) const {
+  return naming(row, [&] { return static_cast<int64_t>(draft(row, row.messages, false, false).example.ids.size()); });
+}
+
+std::string describe_example(const Example& example, const Tokenizer& tokenizer) {
+  std::string text, shown_before;
+  std::vector<int64_t> shown;  // text decodes differently at its start, so each piece is what a longer text adds
+  const auto piece = [&](size_t begin, size_t end) {
+    shown.insert(shown.end(), example.ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                 example.ids.begin() + static_cast<std::ptrdiff_t>(end));
+    std::string now = tokenizer.decode(shown, false);
+    std::string added = now.starts_with(shown_before)
+                            ? now.substr(shown_before.size())
+                            : tokenizer.decode(std::span(example.ids).subspan(begin, end - begin), false);
+    shown_before = std::move(now);
+    return added;
+  };
+  size_t image = 0;
+  for (size_t t = 0; t < example.ids.size();) {
+    if (image < example.image_starts.size() && static_cast<size_t>(example.image_starts[image]) == t) {
+      text += fmt::format("[image: {} tokens]", example.image_lengths[image]);
+      t += static_cast<size_t>(example.image_lengths[image++]);
+      continue;
+    }
+    const size_t limit = image < example.image_starts.size() ? static_cast<size_t>(example.image_starts[image]) : example.ids.size();
+    const bool trained = example.labels[t] != kIgnoreLabel;
+    size_t end = t;
+    while (end < limit && (example.labels[end] != kIgnoreLabel) == trained) ++end;
+    text += trained ? "[[" + piece(t, end) + "]]" : piece(t, end);
+    t = end;
+  }
+  return text;
+}
+
+}  // namespace vlmtune
