@@ -139,6 +139,18 @@ void append_text(std::string& out, const Value& value, int indent) {
 
 }  // namespace
 
+Object::Object() = default;
+Object::Object(const Object&) = default;
+Object::Object(Object&&) noexcept = default;
+Object& Object::operator=(const Object&) = default;
+Object& Object::operator=(Object&&) noexcept = default;
+Object::~Object() = default;
+bool Object::operator==(const Object& other) const = default;
+const Member* Object::begin() const { return members_.data(); }
+const Member* Object::end() const { return members_.data() + members_.size(); }
+Member* Object::begin() { return members_.data(); }
+Member* Object::end() { return members_.data() + members_.size(); }
+
 const Value* Object::find(std::string_view key) const {
   for (const auto& [name, value] : members_)
     if (name == key) return &value;
@@ -149,11 +161,11 @@ Value* Object::find(std::string_view key) { return const_cast<Value*>(std::as_co
 
 Value& Object::operator[](std::string_view key) {
   if (Value* found = find(key)) return *found;
-  return members_.emplace_back(key, Value{}).second;
+  return members_.emplace_back(Member{std::string(key), Value{}}).value;
 }
 
 void Object::erase(std::string_view key) {
-  std::erase_if(members_, [&](const auto& member) { return member.first == key; });
+  std::erase_if(members_, [&](const Member& member) { return member.key == key; });
 }
 
 bool Value::operator==(const Value& other) const {

@@ -12,24 +12,32 @@ namespace vlmtune {
 class Value;
 using Array = std::vector<Value>;
 
+struct Member;
+
 /// Members in the order of the file.
 class Object {
  public:
-  /// The member, or nullptr.
+  Object();
+  Object(const Object&);
+  Object(Object&&) noexcept;
+  Object& operator=(const Object&);
+  Object& operator=(Object&&) noexcept;
+  ~Object();
+  /// The member's value, or nullptr.
   const Value* find(std::string_view key) const;
   Value* find(std::string_view key);
-  /// The member, made (null) at the end when missing.
+  /// The member's value, made (null) at the end when missing.
   Value& operator[](std::string_view key);
   void erase(std::string_view key);
-  bool empty() const { return members_.empty(); }
-  auto begin() const { return members_.begin(); }
-  auto end() const { return members_.end(); }
-  auto begin() { return members_.begin(); }
-  auto end() { return members_.end(); }
-  bool operator==(const Object&) const = default;
+  bool empty() const { return begin() == end(); }
+  const Member* begin() const;
+  const Member* end() const;
+  Member* begin();
+  Member* end();
+  bool operator==(const Object& other) const;
 
  private:
-  std::vector<std::pair<std::string, Value>> members_;
+  std::vector<Member> members_;
 };
 
 class Value {
@@ -57,6 +65,12 @@ class Value {
 
  private:
   std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> data_;
+};
+
+struct Member {
+  std::string key;
+  Value value;
+  bool operator==(const Member&) const = default;
 };
 
 /// Parses JSON with // and /* */ comments. Errors: usage_error "origin:line:column: ..." for broken syntax, keys given

@@ -200,6 +200,23 @@ TEST_F(RecipeTest, WorksWithoutAFile) {
   EXPECT_EQ(r.model.path, "m");
 }
 
+TEST_F(RecipeTest, ShippedRecipesAndDevicesLoad) {
+  const std::filesystem::path recipes = std::filesystem::path(VLMTUNE_TEST_DATA).parent_path() / "recipes";
+  int num_recipes = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(recipes)) {
+    if (entry.path().extension() != ".json") continue;
+    const bool lora = entry.path().stem().string().find("lora") != std::string::npos;
+    const auto log = log_of([&] { load_recipe(entry.path(), lora ? Command::kLoraFinetune : Command::kPretrain, {}); });
+    EXPECT_THAT(log, IsEmpty()) << entry.path();
+    ++num_recipes;
+  }
+  EXPECT_GT(num_recipes, 0);
+  for (const auto& entry : std::filesystem::directory_iterator(recipes / "hardware")) {
+    const auto name = entry.path().stem().string();
+    EXPECT_EQ(load_hardware(name, {recipes / "hardware"}).name, name);
+  }
+}
+
 TEST_F(RecipeTest, ReferenceNamesEveryKey) {
   const auto text = recipe_reference();
   for (const auto key : {"`model.path`", "`data.train`", "`lora.target_modules`", "`memory.offload.optimizer`", "`generation.stop`",
