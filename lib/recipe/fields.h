@@ -40,10 +40,10 @@ inline constexpr std::string_view kCheckpointingPattern = "none|full|selective|e
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kNames{};
 template <>
-inline constexpr std::array<std::string_view, 6> kNames<DataFormat>{"auto",     "llava",   "sharegpt",
+inline constexpr std::array<std::string_view, 6> kNames<RowFormat>{"auto",     "llava",   "sharegpt",
                                                                     "messages", "qwen-vl", "webdataset"};
 template <>
-inline constexpr std::array<std::string_view, 3> kNames<Truncation>{"drop", "cut_text", "error"};
+inline constexpr std::array<std::string_view, 3> kNames<TruncationPolicy>{"drop", "cut_text", "error"};
 template <>
 inline constexpr std::array<std::string_view, 3> kNames<QuantizationType>{"nf4", "int4", "int8"};
 template <>

@@ -19,8 +19,8 @@ enum class Command { kPretrain, kLoraFinetune, kInfer };
 /// "pretrain", "lora-finetune" or "infer".
 std::string_view command_name(Command command);
 
-enum class DataFormat { kAuto, kLlava, kSharegpt, kMessages, kQwenVl, kWebdataset };
-enum class Truncation { kDrop, kCutText, kError };
+enum class RowFormat { kAuto, kLlava, kSharegpt, kMessages, kQwenVl, kWebdataset };
+enum class TruncationPolicy { kDrop, kCutText, kError };
 enum class QuantizationType { kNf4, kInt4, kInt8 };
 enum class Precision { kFp32, kBf16, kFp16 };
 enum class MemoryPlan { kManual, kAuto };
@@ -63,9 +63,9 @@ struct DataRecipe {
   std::vector<DataSource> train;
   std::vector<std::string> validation;
   std::optional<std::string> image_folder;
-  DataFormat format = DataFormat::kAuto;
+  RowFormat format = RowFormat::kAuto;
   int64_t max_length = 2048;                       // tokens of a row, image tokens included
-  Truncation truncation = Truncation::kDrop;
+  TruncationPolicy truncation = TruncationPolicy::kDrop;
   bool group_by_modality_length = true;
   bool packing = false;
   int64_t num_workers = 2;
