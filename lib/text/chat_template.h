@@ -57,7 +57,10 @@ class ChatTemplate {
   /// Where it came from: a file or "built-in vicuna_v1".
   const std::string& origin() const;
   const std::string& image_token() const;
+  /// True when answers need no end-of-turn token: "plain" captions end with their newline.
+  bool answers_end_themselves() const;
 
+  /// Control text that spells the image token becomes an image slot; there must be one for each image of the messages.
   /// Neighbouring spans differ in kind or turn; no text span is empty. Errors: input_error, with the template's own message
   /// when it refuses the conversation.
   std::vector<PromptSpan> render(const std::vector<Message>& messages, bool add_generation_prompt) const;

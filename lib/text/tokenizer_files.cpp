@@ -84,7 +84,8 @@ void add_listed_specials(TokenizerPipeline& pipeline, const JsonView& source, co
   else list->each_member([&](const std::string&, const JsonView& value) { add(value); });
 }
 
-void apply_settings(TokenizerPipeline& pipeline, const Settings& settings, const SentencepieceModel& names, bool has_names) {
+void apply_settings(TokenizerPipeline& pipeline, const Settings& settings, const SentencepieceModel& names, bool has_names,
+                    const std::optional<std::string>& pad_fallback) {
   auto decoder = settings.config ? settings.config->find("added_tokens_decoder") : std::nullopt;
   if (decoder) {
     std::vector<std::pair<int64_t, JsonView>> entries;
@@ -100,11 +101,11 @@ void apply_settings(TokenizerPipeline& pipeline, const Settings& settings, const
       add_token(pipeline, id, {.content = token, .id = static_cast<int32_t>(std::clamp<int64_t>(id.as_integer(), -1, kMaxTokenId + 1))});
     });
   }
-  auto fallback = [&](const std::string& name) { return has_names ? std::optional(name) : std::nullopt; };
+  auto fallback = [&](const std::string& name) { return has_names && !name.empty() ? std::optional(name) : std::nullopt; };
   set_named(pipeline, settings, "bos_token", pipeline.bos_token, fallback(names.bos_piece));
   set_named(pipeline, settings, "eos_token", pipeline.eos_token, fallback(names.eos_piece));
   set_named(pipeline, settings, "unk_token", pipeline.unk_token, fallback(names.unk_piece));
-  set_named(pipeline, settings, "pad_token", pipeline.pad_token, std::nullopt);
+  set_named(pipeline, settings, "pad_token", pipeline.pad_token, pad_fallback);
   for (const auto* source : {&settings.config, &settings.map}) {
     if (!*source) continue;
     add_listed_specials(pipeline, **source, "additional_special_tokens");
@@ -214,6 +215,7 @@ std::unique_ptr<TokenizerPipeline> load_tokenizer_files(const fs::path& dir) {
   auto pipeline = std::make_unique<TokenizerPipeline>();
   SentencepieceModel names;  // with the default names of the named tokens
   bool has_names = false;
+  std::optional<std::string> pad_fallback;
   std::error_code ignored;
   if (auto path = dir / "tokenizer.json"; fs::is_regular_file(path, ignored)) {
     pipeline->origin = path.string();
@@ -225,6 +227,7 @@ std::unique_ptr<TokenizerPipeline> load_tokenizer_files(const fs::path& dir) {
     if (reference == ReferenceClass::kQwen2) make_byte_level(*pipeline, settings, true);
     has_names = reference != ReferenceClass::kAsWritten;
     if (reference == ReferenceClass::kGpt2) names.bos_piece = names.eos_piece = names.unk_piece = "<|endoftext|>";
+    if (reference == ReferenceClass::kQwen2) pad_fallback = "<|endoftext|>";
     if (reference == ReferenceClass::kQwen2) names.bos_piece = "", names.eos_piece = names.unk_piece = "<|endoftext|>";
   } else if (path = dir / "tokenizer.model"; fs::is_regular_file(path, ignored)) {
     pipeline->origin = path.string();
@@ -236,7 +239,7 @@ std::unique_ptr<TokenizerPipeline> load_tokenizer_files(const fs::path& dir) {
   } else {
     throw input_error("{}: no tokenizer.json and no tokenizer.model in this folder", dir.string());
   }
-  apply_settings(*pipeline, settings, names, has_names);
+  apply_settings(*pipeline, settings, names, has_names, pad_fallback);
   if (!pipeline->bos_token) pipeline->bos_token = pipeline->template_bos;
   pipeline->finish();
   return pipeline;

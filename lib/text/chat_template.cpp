@@ -1,0 +1,201 @@
+#include "lib/text/chat_template.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "lib/base/errors.h"
+#include "lib/text/builtin_templates.h"
+#include "lib/text/jinja/template.h"
+#include "lib/text/template_files.h"
+#include "lib/text/unicode.h"
+
+namespace vlmtune {
+
+using jinja::Value;
+
+namespace {
+
+/// Whether a role's content is handed over as a list of parts.
+struct ContentForms {
+  bool system = false, user = false, assistant = false;
+  bool is_list(const std::string& role) const { return role == "system" ? system : role == "assistant" ? assistant : user; }
+};
+
+Value content_value(const Message& message, int index, bool as_list, const std::string& image_token) {
+  if (as_list) {
+    jinja::List parts;
+    for (const auto& part : message.parts) {
+      bool image = part.kind == MessagePart::Kind::kImage;
+      jinja::Dict dict = {{Value::text("type"), Value::text(image ? "image" : "text")}};
+      if (!image) dict.emplace_back(Value::text("text"), Value::text(jinja::Text(part.text, index)));
+      parts.push_back(Value::dict(std::move(dict)));
+    }
+    return Value::list(std::move(parts));
+  }
+  jinja::Text text;
+  for (size_t i = 0; i < message.parts.size(); ++i) {
+    bool image = message.parts[i].kind == MessagePart::Kind::kImage;
+    if (!image) text.append(message.parts[i].text, index);
+    else text.append(image_token + (i + 1 < message.parts.size() ? "\n" : ""), jinja::kTemplateSource);
+  }
+  return Value::text(std::move(text));
+}
+
+size_t count_occurrences(std::string_view text, std::string_view part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + part.size())) ++count;
+  return count;
+}
+
+}  // namespace
+
+struct ChatTemplate::State {
+  std::optional<jinja::Template> code;
+  std::string origin;
+  TemplateTokens tokens;
+  ContentForms forms;
+  bool plain = false;
+
+  jinja::Text run(const std::vector<Message>& messages, bool add_generation_prompt, const ContentForms& how) const {
+    if (!code) throw input_error("the checkpoint has no chat template; choose one by model.chat_template");
+    jinja::List list;
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const auto& message = messages[i];
+      for (const auto& part : message.parts) {
+        if (auto bad = find_invalid_utf8(part.text)) throw input_error("message {}: not UTF-8 at byte {}", i + 1, *bad);
+      }
+      auto index = static_cast<int>(i);
+      jinja::Dict dict = {{Value::text("role"), Value::text(message.role)},
+                          {Value::text("content"), content_value(message, index, how.is_list(message.role), tokens.image_token)}};
+      if (plain) dict.emplace_back(Value::text("newline"), Value::text(jinja::Text("\n", index)));
+      list.push_back(Value::dict(std::move(dict)));
+    }
+    std::unordered_map<std::string, Value> variables = {{"messages", Value::list(std::move(list))},
+                                                        {"add_generation_prompt", Value::boolean(add_generation_prompt)},
+                                                        {"tools", Value::none()},
+                                                        {"documents", Value::none()}};
+    auto put = [&](const char* name, const std::string& token) {
+      if (!token.empty()) variables[name] = Value::text(token);
+    };
+    put("bos_token", tokens.bos_token), put("eos_token", tokens.eos_token), put("unk_token", tokens.unk_token);
+    put("pad_token", tokens.pad_token), put("image_token", tokens.image_token);
+    return code->render(variables);
+  }
+
+  /// Tries the forms on a short conversation; see the class comment. All lists first, then fewer of them.
+  void choose_forms() {
+    constexpr std::array<const char*, 3> kMarks = {"vlmprobesystem", "vlmprobeuser", "vlmprobeassistant"};
+    auto message = [](const char* role, const char* text) { return Message{role, {{MessagePart::Kind::kText, text}}}; };
+    for (bool with_system : {true, false}) {
+      std::vector<Message> trial;
+      if (with_system) trial.push_back(message("system", kMarks[0]));
+      trial.push_back(message("user", kMarks[1])), trial.push_back(message("assistant", kMarks[2]));
+      for (int bits = 7; bits >= 0; --bits) {
+        ContentForms how{(bits & 1) != 0, (bits & 4) != 0, (bits & 2) != 0};
+        try {
+          auto text = run(trial, false, how).bytes();
+          bool shown = true;
+          for (size_t i = with_system ? 0 : 1; i < kMarks.size(); ++i) shown = shown && count_occurrences(text, kMarks[i]) == 1;
+          bool printed_list = text.find("'type'") != std::string::npos || text.find("\"type\"") != std::string::npos;
+          if (plain || (shown && !printed_list)) {
+            forms = how;
+            return;
+          }
+        } catch (const UserError&) {
+          continue;
+        }
+      }
+    }
+  }
+};
+
+ChatTemplate::ChatTemplate() : state_(std::make_shared<const State>()) {}
+ChatTemplate::~ChatTemplate() = default;
+ChatTemplate::ChatTemplate(const ChatTemplate&) = default;
+ChatTemplate& ChatTemplate::operator=(const ChatTemplate&) = default;
+
+ChatTemplate ChatTemplate::from_source(const std::string& source, const std::string& origin, const TemplateTokens& tokens) {
+  auto state = std::make_shared<State>();
+  state->code.emplace(source, origin);
+  state->origin = origin;
+  state->tokens = tokens;
+  state->choose_forms();
+  ChatTemplate result;
+  result.state_ = state;
+  return result;
+}
+
+ChatTemplate ChatTemplate::named(const std::string& name, const TemplateTokens& tokens) {
+  const auto* builtin = find_builtin_template(name);
+  if (!builtin) {
+    std::string names;
+    for (const auto& one : builtin_template_names()) names += (names.empty() ? "" : ", ") + one;
+    throw input_error("unknown chat template \"{}\", expected one of {}, or a template file", name, names);
+  }
+  auto state = std::make_shared<State>();
+  state->origin = "built-in " + builtin->name;
+  state->code.emplace(builtin->source, state->origin);
+  state->tokens = tokens;
+  state->plain = builtin->plain;
+  state->forms = {true, true, true};
+  ChatTemplate result;
+  result.state_ = state;
+  return result;
+}
+
+ChatTemplate ChatTemplate::from_checkpoint(const std::filesystem::path& dir, const std::string& override_name) {
+  auto tokens = read_template_tokens(dir);
+  if (!override_name.empty() && find_builtin_template(override_name)) return named(override_name, tokens);
+  auto file = override_name.empty() ? find_checkpoint_template(dir) : read_template_file(dir, override_name);
+  if (file) return from_source(file->source, file->origin, tokens);
+  if (!override_name.empty()) return named(override_name, tokens);  // throws, with the names
+  ChatTemplate result;
+  auto state = std::make_shared<State>();
+  state->tokens = tokens;
+  result.state_ = state;
+  return result;
+}
+
+bool ChatTemplate::empty() const { return !state_->code.has_value(); }
+const std::string& ChatTemplate::origin() const { return state_->origin; }
+const std::string& ChatTemplate::image_token() const { return state_->tokens.image_token; }
+bool ChatTemplate::answers_end_themselves() const { return state_->plain; }
+
+std::string ChatTemplate::render_text(const std::vector<Message>& messages, bool add_generation_prompt) const {
+  return state_->run(messages, add_generation_prompt, state_->forms).bytes();
+}
+
+std::vector<PromptSpan> ChatTemplate::render(const std::vector<Message>& messages, bool add_generation_prompt) const {
+  auto text = state_->run(messages, add_generation_prompt, state_->forms);
+  const auto& image_token = state_->tokens.image_token;
+  std::vector<PromptSpan> spans;
+  size_t begin = 0, slots = 0;
+  auto put_control = [&](std::string_view part) {
+    if (!part.empty()) spans.push_back({SpanKind::kControl, std::string(part), -1});
+  };
+  for (const auto& run : text.runs()) {
+    auto part = std::string_view(text.bytes()).substr(begin, run.end - begin);
+    begin = run.end;
+    if (run.source != jinja::kTemplateSource) {
+      bool answer = messages[static_cast<size_t>(run.source)].role == "assistant";
+      spans.push_back({answer ? SpanKind::kAnswer : SpanKind::kText, std::string(part), run.source});
+      continue;
+    }
+    for (size_t found; !image_token.empty() && (found = part.find(image_token)) != std::string_view::npos;) {
+      put_control(part.substr(0, found));
+      spans.push_back({SpanKind::kImage, "", -1});
+      ++slots;
+      part.remove_prefix(found + image_token.size());
+    }
+    put_control(part);
+  }
+  size_t images = 0;
+  for (const auto& message : messages) {
+    images += static_cast<size_t>(std::count_if(message.parts.begin(), message.parts.end(), [](const auto& part) { return part.kind == MessagePart::Kind::kImage; }));
+  }
+  if (slots != images) throw input_error("{}: the chat template writes {} image slots for {} images", state_->origin, slots, images);
+  return spans;
+}
+
+}  // namespace vlmtune
