@@ -37,7 +37,8 @@ void check_tied_head(const std::map<std::string, Found>& index, const std::strin
                 head->second.checkpoint->path().string());
 }
 
-void load_tensor(const Found& found, Tensor& slot, const WeightOptions& options, bool trained, const std::string& name) {
+/// Returns the bytes that stay in the file's map.
+int64_t load_tensor(const Found& found, Tensor& slot, const WeightOptions& options, bool trained, const std::string& name) {
   const auto& entry = found.checkpoint->entry(found.name);
   const auto file = found.checkpoint->file_of(found.name).string();
   if (c10::IntArrayRef(entry.shape) != slot.sizes())
@@ -49,27 +50,29 @@ void load_tensor(const Found& found, Tensor& slot, const WeightOptions& options,
   const auto wanted = trained ? options.trained_type : options.frozen_type;
   if (!trained && type == wanted) {
     slot = values;
-    return;
+    return static_cast<int64_t>(values.nbytes());
   }
   slot = values.to(wanted, /*non_blocking=*/false, /*copy=*/true);
   found.checkpoint->drop(found.name);
   log_debug("{}: {} -> {}", name, entry.dtype, torch::toString(wanted));
+  return 0;
 }
 
 }  // namespace
 
-void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
+int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
   auto index = index_sources(sources);
   const bool tied = model.config().text.tie_word_embeddings;
   const int64_t vision_layers = model.has_vision()
       ? *std::max_element(model.config().feature_states.begin(), model.config().feature_states.end()) : 0;
   if (tied) check_tied_head(index, model.has_vision() ? "model.language_model.embed_tokens.weight" : "model.embed_tokens.weight");
   std::string missing;
+  int64_t mapped_bytes = 0;
   model.visit([&](const std::string& name, Tensor& slot) {
     const bool trained = options.is_trained(name);
     const auto at = index.find(name);
     if (at != index.end()) {
-      load_tensor(at->second, slot, options, trained, name);
+      mapped_bytes += load_tensor(at->second, slot, options, trained, name);
       index.erase(at);
     } else if (const auto values = options.fresh(name, slot.sizes())) {
       slot = values->to(trained ? options.trained_type : options.frozen_type);
@@ -82,6 +85,7 @@ void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, c
   for (const auto& [name, found] : index)
     if (!is_ignored_tensor(name, vision_layers, tied))
       throw input_error("{}: tensor \"{}\" is not part of the model that config.json describes", found.checkpoint->file_of(found.name).string(), found.name);
+  return mapped_bytes;
 }
 
 std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed, const LlavaConfig& config) {

@@ -29,9 +29,9 @@ struct WeightOptions {
       [](const std::string&, torch::IntArrayRef) { return std::nullopt; };
 };
 
-/// Errors: input_error that names the tensor that is missing, unexpected, of another shape or of a type that cannot be
-/// computed with.
-void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options);
+/// Returns the bytes of the tensors that are used in the mapped files. Errors: input_error that names the tensor that is
+/// missing, unexpected, of another shape or of a type that cannot be computed with.
+int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options);
 
 /// Initial values of a new projector's tensor: U(-1/sqrt(fan in), 1/sqrt(fan in)), torch.nn.Linear's own, from the seed
 /// and the tensor's name alone. Nothing for tensors that are not the projector's.

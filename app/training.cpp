@@ -1,0 +1,212 @@
+// pretrain and lora-finetune: recipe, data, model, then the loop. What differs between the two is in the recipe.
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.h"
+#include "lib/base/bytes.h"
+#include "lib/base/errors.h"
+#include "lib/base/interrupt.h"
+#include "lib/base/log.h"
+#include "lib/memory/cpu_tracker.h"
+#include "lib/pipeline/assemble.h"
+#include "lib/pipeline/outputs.h"
+#include "lib/runs/manifest.h"
+#include "lib/runs/metrics.h"
+#include "lib/runs/report.h"
+#include "lib/runs/retention.h"
+#include "lib/runs/run_directory.h"
+#include "lib/train/run_state.h"
+
+namespace vlmtune {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kMaxSkippedSteps = 20;
+
+double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+int64_t count_total_steps(const Recipe& recipe, const BatchLoader& loader) {
+  if (recipe.train.max_steps) return *recipe.train.max_steps;
+  const double epochs = recipe.train.num_train_epochs;
+  if (epochs == std::floor(epochs)) return loader.total_steps(static_cast<int64_t>(epochs));
+  return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(loader.steps_per_epoch())));
+}
+
+/// The checkpoint that --resume means, if there is one.
+std::optional<fs::path> find_checkpoint(const std::string& resume, const RunDirectory& run) {
+  if (resume == "auto") {
+    const auto newest = newest_checkpoint(run.checkpoints());
+    return newest ? std::optional(newest->path) : std::nullopt;
+  }
+  if (resume != "none") {
+    verify_checkpoint(resume, VerifyDepth::kHashes);
+    return resume;
+  }
+  for (const auto& entry : list_checkpoints(run.checkpoints()).checkpoints) {
+    log_warning("{}: an earlier run's checkpoint is removed, since --resume none starts anew", entry.path.string());
+    fs::remove_all(entry.path);
+  }
+  return std::nullopt;
+}
+
+/// The first sample that trains, as text with its mask; and what the template leaves to us.
+void show_first_sample(const Dataset& dataset, const ExampleBuilder& builder, const Tokenizer& tokenizer) {
+  for (int64_t i = 0; i < std::min<int64_t>(dataset.size(), 20); ++i) {
+    Skip skip = Skip::kNone;
+    try {
+      const auto example = builder.build(dataset.row(i), &skip);
+      if (skip != Skip::kNone) continue;
+      log_info("first sample ({}), trained text in [[ ]]:\n{}", dataset.place(i), describe_example(example, tokenizer));
+      return;
+    } catch (const UserError& error) {
+      if (error.code() != ExitCode::kInput) throw;  // the loader counts and names bad rows
+    }
+  }
+}
+
+void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPosition& position, const AdamW& optimizer, const LossScaler& scaler,
+                     ModelParts& parts, double train_loss, std::optional<double> eval_loss) {
+  const RetentionRule rule{.kind = recipe.output.retention == Retention::kLossDrop ? RetentionRule::Kind::kLossDrop : RetentionRule::Kind::kTotal,
+                           .keep_last = recipe.output.save_total_limit, .keep_best = recipe.output.keep_best};
+  CheckpointWriter writer(run.checkpoints(), position.step);
+  save_run_state(writer.path(), position, optimizer, scaler);
+  if (parts.adapter) save_adapter(*parts.model, *parts.adapter, writer.path());
+  const auto folder = writer.seal(train_loss, eval_loss);
+  log_info("saved {}", folder.string());
+  for (const auto& failed : apply_retention(plan_retention(list_checkpoints(run.checkpoints()), rule)).failed)
+    log_warning("{}: cannot be removed: {}", failed.name, failed.reason);
+}
+
+void write_memory(const fs::path& file, Command command, const Recipe& recipe, int64_t peak) {
+  const nlohmann::json json = {{"command", command_name(command)}, {"hardware", {{"name", recipe.hardware.name}}},
+                               {"peak_allocated_bytes", peak}, {"host", {{"peak_bytes", peak_resident_bytes()}}}};
+  write_file_atomic(file, json.dump(2) + "\n");
+}
+
+}  // namespace
+
+int run_training(const TrainArguments& arguments, Command command) {
+  const auto recipe = load_recipe(arguments.recipe, command, arguments.sets, {.hardware_dirs = {}, .require_inputs = !arguments.print_recipe});
+  if (arguments.print_recipe) {
+    std::fputs((print_recipe(recipe) + "\n").c_str(), stdout);
+    return 0;
+  }
+  catch_interrupts();
+
+  // Data.
+  const auto inputs = assemble_inputs(recipe, command);
+  const auto dataset = open_training_data(recipe);
+  const auto validation = open_validation_data(recipe);
+  const ExampleBuilder builder(inputs.example_options(recipe));
+  BatchLoader loader(dataset, builder, loader_options(recipe));
+  const int64_t total_steps = count_total_steps(recipe, loader);
+  log_info("{} rows, {} optimizer steps of {} rows, template: {}", dataset.size(), total_steps,
+           recipe.train.per_device_batch_size * recipe.train.gradient_accumulation_steps,
+           inputs.chat_template.empty() ? "none" : inputs.chat_template.origin());
+  show_first_sample(dataset, builder, *inputs.tokenizer);
+
+  // Model.
+  auto parts = assemble_model(recipe, inputs, command);
+  auto& model = *parts.model;
+  auto options = step_options(recipe, inputs);
+  auto scaler = make_loss_scaler(recipe);
+  const auto schedule = make_schedule(recipe, total_steps);
+  AdamW optimizer(select_trained(model, training_choices(recipe)), {recipe.optimizer.betas, recipe.optimizer.eps});
+  log_info("{}", trainables_table(model));
+  if (optimizer.tensors().empty()) throw usage_error("/freeze: everything is frozen and there is no LoRA: nothing would be trained");
+  if (arguments.dry_run) return 0;
+
+  // Where to begin.
+  const auto run = make_run_directory(*recipe.output.dir);
+  open_log_file(run.log());
+  write_file_atomic(run.recipe(), print_recipe(recipe) + "\n");
+  remove_stale_checkpoints(run.checkpoints());
+  RunPosition position;
+  std::optional<double> eval_loss;
+  if (const auto checkpoint = find_checkpoint(arguments.resume, run)) {
+    position = load_run_state(*checkpoint, optimizer, scaler);
+    loader.seek(position.epoch, position.position, position.step);
+    log_info("resumed from step {} ({})", position.step, checkpoint->string());
+  }
+  truncate_metrics(run.metrics(), position.step);
+  MetricsWriter metrics(run.metrics());
+
+  // The loop.
+  double loss_since_save = 0;
+  int64_t steps_since_save = 0, peak_memory = 0;
+  int skipped = 0;
+  bool saved = true;
+  ProgressBar progress(std::string(command_name(command)), "step", total_steps);
+  const auto evaluate_now = [&] {
+    auto quiet = options;
+    quiet.mode = {};
+    eval_loss = evaluate(model, *validation, builder, recipe.train.per_device_batch_size, quiet).loss;
+    metrics.append(EvalMetrics{position.step, *eval_loss});
+    log_info("step {}: evaluation loss {:.4f}", position.step, *eval_loss);
+  };
+  const auto save_now = [&] {
+    save_checkpoint(run, recipe, position, optimizer, scaler, parts, loss_since_save / static_cast<double>(std::max<int64_t>(1, steps_since_save)), eval_loss);
+    loss_since_save = 0;
+    steps_since_save = 0;
+    saved = true;
+  };
+  while (position.step < total_steps && interrupt_signal() == 0) {
+    const double begin = now_seconds();
+    const auto batch = loader.next();
+    if (!batch) break;
+    reset_cpu_peak();
+    options.loss_scale = scaler.scale();
+    const MicroBatches micro{static_cast<int64_t>(batch->micro.size()), batch->label_tokens,
+                             [&](int64_t i) { return make_batch(batch->micro[static_cast<size_t>(i)], options.pad_id, PaddingSide::kRight); }};
+    const double loss = accumulate_gradients(model, micro, position.step, options);
+    unscale_gradients(optimizer.tensors(), options.loss_scale);
+    const double grad_norm = clip_gradients(optimizer.tensors(), recipe.optimizer.max_grad_norm);
+    const double factor = schedule.factor(position.step);
+    const bool finite = std::isfinite(grad_norm) && std::isfinite(loss);
+    if (!finite && (recipe.precision.compute != Precision::kFp16 || ++skipped >= kMaxSkippedSteps))
+      throw UserError(ExitCode::kInternal, fmt::format("step {}: the loss is {} and the gradient norm {}; the first bad gradient is {}'s. "
+                      "Lower the learning rate, or compute in bf16 or fp32", position.step + 1, loss, grad_norm, first_bad_gradient(optimizer.tensors())));
+    if (position.step == 0)
+      for (const auto& name : without_gradient(optimizer.tensors())) log_warning("{} got no gradient in the first step", name);
+    if (finite) {
+      skipped = 0;
+      optimizer.step(factor);
+    }
+    scaler.update(finite);
+    zero_gradients(optimizer.tensors());
+    position = {position.step + 1, batch->epoch, batch->position_after};
+    saved = false;
+    loss_since_save += loss;
+    ++steps_since_save;
+    const int64_t peak = cpu_peak_bytes() + parts.mapped_bytes;
+    peak_memory = std::max(peak_memory, peak);
+    const double seconds = now_seconds() - begin;
+    metrics.append({.step = position.step,
+                    .epoch = static_cast<double>(position.epoch) + static_cast<double>(position.position) / static_cast<double>(dataset.size()),
+                    .loss = loss, .learning_rate = recipe.optimizer.learning_rate * factor, .grad_norm = grad_norm, .loss_scale = options.loss_scale,
+                    .samples = batch->samples, .tokens = batch->tokens, .label_tokens = batch->label_tokens, .image_tokens = batch->image_tokens,
+                    .step_seconds = seconds, .tokens_per_second = static_cast<double>(batch->tokens) / seconds, .peak_memory_bytes = peak});
+    progress.update(position.step, fmt::format("loss {:.4f} lr {:.2e} {:.0f} tok/s {}", loss, recipe.optimizer.learning_rate * factor,
+                                               static_cast<double>(batch->tokens) / seconds, format_bytes(peak)));
+    const bool last = position.step == total_steps;
+    if (validation && (last || (recipe.train.eval_steps > 0 && position.step % recipe.train.eval_steps == 0))) evaluate_now();
+    if (last || (recipe.train.save_steps > 0 && position.step % recipe.train.save_steps == 0)) save_now();
+  }
+  if (const int signal = interrupt_signal()) {
+    if (!saved) save_now();
+    log_warning("stopped by signal {} after step {}; the same command goes on from here", signal, position.step);
+    return static_cast<int>(ExitCode::kSignalBase) + signal;
+  }
+
+  // What stays.
+  if (!saved) save_now();
+  write_final(recipe, inputs, parts, run.root);
+  if (peak_memory > 0) write_memory(run.memory(), command, recipe, peak_memory);
+  write_report(run.root);
+  log_info("report: {}", run.report().string());
+  return 0;
+}
+
+}  // namespace vlmtune

@@ -1,0 +1,61 @@
+#include "lib/memory/cpu_tracker.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+
+#include <atomic>
+#include <fstream>
+#include <string>
+
+namespace vlmtune {
+namespace {
+
+std::atomic<int64_t> g_now{0}, g_peak{0};
+
+/// The size of a block is kept in its context, so that freeing needs no table.
+struct Block {
+  void* data;
+  int64_t bytes;
+};
+
+void free_block(void* context) {
+  auto* block = static_cast<Block*>(context);
+  c10::free_cpu(block->data);
+  g_now -= block->bytes;
+  delete block;
+}
+
+class TrackingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* data = c10::alloc_cpu(bytes);  // throws when memory runs out
+    const int64_t now = g_now += static_cast<int64_t>(bytes);
+    int64_t peak = g_peak;
+    while (now > peak && !g_peak.compare_exchange_weak(peak, now)) {
+    }
+    return {data, new Block{data, static_cast<int64_t>(bytes)}, &free_block, c10::Device(c10::kCPU)};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+};
+
+int64_t status_kib(const char* key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind(key, 0) == 0) return std::stoll(line.substr(std::char_traits<char>::length(key) + 1));
+  return 0;
+}
+
+}  // namespace
+
+void track_cpu_allocations() {
+  static TrackingAllocator allocator;
+  c10::SetCPUAllocator(&allocator, /*priority=*/10);
+}
+
+int64_t cpu_allocated_bytes() { return g_now; }
+int64_t cpu_peak_bytes() { return g_peak; }
+void reset_cpu_peak() { g_peak = g_now.load(); }
+int64_t resident_bytes() { return status_kib("VmRSS") * 1024; }
+int64_t peak_resident_bytes() { return status_kib("VmHWM") * 1024; }
+
+}  // namespace vlmtune

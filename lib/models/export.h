@@ -1,0 +1,16 @@
+// Writes a whole model in the Hugging Face layout, readable by every transformers version that knows LLaVA.
+#pragma once
+#include <filesystem>
+#include <vector>
+
+#include "lib/models/weights.h"
+
+namespace vlmtune {
+
+/// Writes dir/model.safetensors: the model's tensors in the types of the files they came from (new ones in `fresh_type`),
+/// and what the sources hold beside them (a tower's unused layers) as it is. LoRA must be merged before. The embedding and
+/// the head get at least `vocab_rows` rows, the new ones holding the mean of the old. Errors: io_error.
+void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const std::filesystem::path& dir,
+                    torch::ScalarType fresh_type, int64_t vocab_rows);
+
+}  // namespace vlmtune

@@ -1,0 +1,26 @@
+// What the optimizer trains: a tensor, its name, and the rate and decay it is trained with.
+#pragma once
+#include <torch/torch.h>
+
+#include <string>
+#include <vector>
+
+namespace vlmtune {
+
+struct TrainedTensor {
+  std::string name;
+  torch::Tensor tensor;     ///< a leaf that requires a gradient
+  double learning_rate = 0; ///< at the schedule's peak
+  double weight_decay = 0;
+};
+
+/// The Euclidean norm of all gradients together; with max_norm > 0 they are scaled so that it is at most max_norm, as
+/// torch.nn.utils.clip_grad_norm_ does. Tensors without a gradient are passed over. Not finite if any gradient is not.
+double clip_gradients(const std::vector<TrainedTensor>& tensors, double max_norm);
+
+/// The name of the first tensor whose gradient holds a number that is not finite; empty when there is none.
+std::string first_bad_gradient(const std::vector<TrainedTensor>& tensors);
+
+void zero_gradients(const std::vector<TrainedTensor>& tensors);
+
+}  // namespace vlmtune

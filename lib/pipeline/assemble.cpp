@@ -1,0 +1,198 @@
+#include "lib/pipeline/assemble.h"
+
+#include "lib/base/errors.h"
+#include "lib/base/log.h"
+
+namespace vlmtune {
+namespace fs = std::filesystem;
+namespace {
+
+/// The folder that the tokenizer, the template and config.json come from, and the tower's when it stands apart.
+std::optional<fs::path> tower_of(const Recipe& recipe) {
+  return recipe.model.vision_tower ? std::optional<fs::path>(*recipe.model.vision_tower) : std::nullopt;
+}
+
+ChatTemplate choose_template(const Recipe& recipe, Command command, bool has_vision) {
+  const fs::path dir = recipe.model.path;
+  if (recipe.model.chat_template) return ChatTemplate::from_checkpoint(dir, *recipe.model.chat_template);
+  // Alignment of a projector to a frozen language model: image, caption, newline (LLaVA's "plain").
+  if (command == Command::kPretrain && recipe.freeze.language_model && has_vision) return ChatTemplate::named("plain");
+  return ChatTemplate::from_checkpoint(dir, "");
+}
+
+ImageProcessor choose_processor(const Recipe& recipe, const LlavaConfig& config) {
+  auto processor = ImageProcessor::load(tower_of(recipe).value_or(recipe.model.path));
+  const auto& aspect = recipe.image.aspect_ratio;
+  if (aspect.starts_with("anyres") != config.is_next() && aspect != "model")
+    throw usage_error("/image/aspect_ratio: found \"{}\", which a {} model cannot take", aspect, config.model_type);
+  if (aspect == "square") processor.aspect_ratio = AspectRatio::kSquare;
+  if (aspect == "pad") processor.aspect_ratio = AspectRatio::kPad;
+  if (config.is_next()) {
+    processor.aspect_ratio = AspectRatio::kAnyres;
+    processor.grid_pinpoints = config.grid_pinpoints;
+  }
+  const int side = static_cast<int>(config.vision->image_size);
+  if (processor.tile_size() != ImageSize{side, side})
+    throw input_error("{}: makes pictures of {} x {}, the vision tower takes {} x {}", tower_of(recipe).value_or(recipe.model.path).string(),
+                      processor.tile_size().width, processor.tile_size().height, side, side);
+  return processor;
+}
+
+AdapterConfig lora_config(const Recipe& recipe, LlavaModel& model) {
+  const auto& lora = *recipe.lora;
+  ModulePattern language, vision{lora.vision_target_modules, std::nullopt};
+  const bool all = lora.target_modules.kind == TargetModules::Kind::kAllLinear;
+  language.names = lora.target_modules.names;
+  if (lora.target_modules.kind == TargetModules::Kind::kRegex) language.regex = lora.target_modules.regex;
+  AdapterConfig config{.r = lora.r, .alpha = lora.alpha, .dropout = lora.dropout, .use_rslora = lora.use_rslora,
+                       .modules_to_save = lora.modules_to_save, .base_model = recipe.model.path};
+  // Full names, since PEFT's endings would also hit the tower, which uses the same ones.
+  model.visit_linears([&](const std::string& name, Linear&) {
+    const auto component = component_of(name + ".weight");
+    const bool wanted = component == Component::kVisionTower    ? vision.matches(name)
+                        : component == Component::kLanguageModel ? (all ? name != "lm_head" : language.matches(name))
+                                                                 : language.regex && language.matches(name);
+    if (wanted) config.target_modules.names.push_back(name);
+  });
+  if (!recipe.freeze.projector && model.has_vision()) config.modules_to_save.push_back("multi_modal_projector");
+  return config;
+}
+
+}  // namespace
+
+ExampleOptions InputParts::example_options(const Recipe& recipe) const {
+  ExampleOptions options;
+  options.tokenizer = tokenizer.get();
+  options.chat_template = &chat_template;
+  options.image_processor = image_processor ? &*image_processor : nullptr;
+  options.image_tokens = [config = config](ImageSize original) { return config.image_tokens(original); };
+  options.image_token_id = config.image_token_id;
+  options.max_length = recipe.data.max_length;
+  options.truncation = parse_truncation(std::string(recipe_name(recipe.data.truncation)));
+  options.vocab_size = config.text.vocab_size;
+  // As a processor encodes a rendered template. LLaVA's "plain" ends a caption with a newline, all others end a turn.
+  options.prompt = {.add_bos = tokenizer->adds_bos(), .end_answers_with_eos = chat_template.origin() != "built-in plain"};
+  return options;
+}
+
+InputParts assemble_inputs(const Recipe& recipe, Command command) {
+  InputParts parts;
+  const fs::path dir = recipe.model.path;
+  parts.config = read_llava_config(dir, tower_of(recipe), {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
+  parts.tokenizer = Tokenizer::load(dir);
+  parts.chat_template = choose_template(recipe, command, parts.config.vision.has_value());
+  if (parts.config.vision) parts.image_processor = choose_processor(recipe, parts.config);
+  // A language model that never heard of images: its slots get an id behind both vocabularies.
+  if (parts.config.vision && parts.config.image_token_id < 0)
+    parts.config.image_token_id = parts.tokenizer->id_of("<image>").value_or(std::max(parts.config.text.vocab_size, parts.tokenizer->vocab_size()));
+  parts.pad_id = parts.tokenizer->pad_id().value_or(parts.tokenizer->unk_id().value_or(0));
+  return parts;
+}
+
+ModelParts assemble_model(const Recipe& recipe, const InputParts& inputs, Command command) {
+  ModelParts parts;
+  parts.model = std::make_unique<LlavaModel>(inputs.config);
+  const auto tower = tower_of(recipe);
+  parts.sources.push_back({Checkpoint::open(recipe.model.path), tower ? PartKind::kLanguageModel : PartKind::kWhole});
+  if (tower) parts.sources.push_back({Checkpoint::open(*tower), PartKind::kVisionTower});
+  if (recipe.model.projector) parts.sources.push_back({Checkpoint::open_file(*recipe.model.projector), PartKind::kProjector});
+  WeightOptions options;
+  options.frozen_type = to_scalar_type(recipe.precision.parameters);
+  const bool trains = command != Command::kInfer;
+  const auto choices = training_choices(recipe);
+  if (trains) options.is_trained = [choices](const std::string& name) { return is_trained(name, choices); };
+  if (tower && !recipe.model.projector) {
+    if (!trains) throw usage_error("/model/projector: is needed beside /model/vision_tower: a new projector knows nothing");
+    options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {
+      return fresh_projector_tensor(name, shape, recipe.train.seed, inputs.config);
+    };
+  }
+  parts.mapped_bytes = load_weights(*parts.model, parts.sources, options);
+  if (recipe.model.adapter) {
+    parts.adapter = load_adapter(*parts.model, *recipe.model.adapter);
+  } else if (trains && recipe.lora) {
+    if (recipe.lora->init_from) {
+      parts.adapter = load_adapter(*parts.model, *recipe.lora->init_from);
+    } else {
+      parts.adapter = lora_config(recipe, *parts.model);
+      attach_lora(*parts.model, *parts.adapter, recipe.train.seed);
+    }
+  }
+  return parts;
+}
+
+torch::ScalarType to_scalar_type(Precision precision) {
+  return precision == Precision::kFp32 ? torch::kFloat : precision == Precision::kBf16 ? torch::kBFloat16 : torch::kHalf;
+}
+
+TrainingChoices training_choices(const Recipe& recipe) {
+  TrainingChoices choices;
+  choices.vision_tower = !recipe.freeze.vision_tower;
+  choices.projector = !recipe.freeze.projector;
+  choices.language_model = !recipe.freeze.language_model;
+  if (recipe.lora) choices.modules_to_save = recipe.lora->modules_to_save;
+  choices.learning_rate = recipe.optimizer.learning_rate;
+  choices.projector_learning_rate = recipe.optimizer.projector_learning_rate;
+  choices.vision_learning_rate = recipe.optimizer.vision_learning_rate;
+  choices.weight_decay = recipe.optimizer.weight_decay;
+  return choices;
+}
+
+StepOptions step_options(const Recipe& recipe, const InputParts& inputs) {
+  StepOptions options;
+  options.compute_type = to_scalar_type(recipe.precision.compute);
+  options.mode = {.training = true, .language_checkpointing = recipe.memory.checkpointing == "full",
+                  .vision_checkpointing = recipe.memory.vision_checkpointing == "full" && !recipe.freeze.vision_tower};
+  options.loss_chunk_tokens = recipe.memory.loss_chunk_tokens;
+  options.pad_id = inputs.pad_id;
+  options.seed = static_cast<uint64_t>(recipe.train.seed);
+  return options;
+}
+
+Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
+  Schedule schedule;
+  schedule.shape = recipe.schedule.type == ScheduleType::kConstant ? ScheduleShape::kConstant
+                   : recipe.schedule.type == ScheduleType::kLinear ? ScheduleShape::kLinear : ScheduleShape::kCosine;
+  schedule.total_steps = total_steps;
+  schedule.warmup_steps = recipe.schedule.warmup_steps.value_or(
+      static_cast<int64_t>(std::ceil(recipe.schedule.warmup_ratio * static_cast<double>(total_steps))));
+  schedule.min_ratio = recipe.schedule.min_lr_ratio;
+  return schedule;
+}
+
+LossScaler make_loss_scaler(const Recipe& recipe) {
+  if (recipe.precision.compute != Precision::kFp16) return LossScaler::none();
+  const auto& scale = recipe.precision.loss_scale;
+  return scale.dynamic ? LossScaler::automatic() : LossScaler(scale.value, false);
+}
+
+LoaderOptions loader_options(const Recipe& recipe) {
+  LoaderOptions options;
+  options.micro_batch_size = recipe.train.per_device_batch_size;
+  options.accumulation = [steps = recipe.train.gradient_accumulation_steps](int64_t) { return static_cast<int>(steps); };
+  options.seed = static_cast<uint64_t>(recipe.train.seed);
+  options.shuffle = recipe.train.shuffle;
+  options.group_by_modality_length = recipe.data.group_by_modality_length && recipe.train.shuffle;
+  options.num_workers = static_cast<int>(recipe.data.num_workers);
+  options.bad_sample_budget = recipe.data.bad_sample_budget;
+  return options;
+}
+
+Dataset open_training_data(const Recipe& recipe) {
+  DatasetOptions options;
+  for (const auto& source : recipe.data.train) options.files.push_back({source.path, source.weight});
+  options.image_folder = recipe.data.image_folder.value_or("");
+  options.format = parse_data_format(std::string(recipe_name(recipe.data.format)));
+  return Dataset::open(options);
+}
+
+std::optional<Dataset> open_validation_data(const Recipe& recipe) {
+  if (recipe.data.validation.empty()) return std::nullopt;
+  DatasetOptions options;
+  for (const auto& path : recipe.data.validation) options.files.push_back({path, 1});
+  options.image_folder = recipe.data.image_folder.value_or("");
+  options.format = parse_data_format(std::string(recipe_name(recipe.data.format)));
+  return Dataset::open(options);
+}
+
+}  // namespace vlmtune

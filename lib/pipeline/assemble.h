@@ -1,0 +1,58 @@
+// From a recipe to the parts of a run: tokenizer, template, image processor, model with its weights and adapters.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "lib/data/example.h"
+#include "lib/data/loader.h"
+#include "lib/image/processor.h"
+#include "lib/models/adapter.h"
+#include "lib/models/llava/model.h"
+#include "lib/models/weights.h"
+#include "lib/optim/adamw.h"
+#include "lib/optim/loss_scaler.h"
+#include "lib/optim/schedule.h"
+#include "lib/recipe/recipe.h"
+#include "lib/text/chat_template.h"
+#include "lib/text/tokenizer.h"
+#include "lib/train/step.h"
+#include "lib/train/trainables.h"
+
+namespace vlmtune {
+
+/// What turns rows into model inputs.
+struct InputParts {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  ChatTemplate chat_template;  ///< empty: the checkpoint has none and the recipe names none
+  std::optional<ImageProcessor> image_processor;
+  LlavaConfig config;
+  int64_t pad_id = 0;
+
+  ExampleOptions example_options(const Recipe& recipe) const;
+};
+
+/// Reads config, tokenizer, template and image processor. Errors: input_error, usage_error.
+InputParts assemble_inputs(const Recipe& recipe, Command command);
+
+/// The model with its weights, and the adapter of model.adapter or of the lora section.
+struct ModelParts {
+  std::unique_ptr<LlavaModel> model;
+  std::vector<WeightSource> sources;      ///< kept mapped: frozen weights are looked at in place
+  std::optional<AdapterConfig> adapter;   ///< of the LoRA layers on the model
+  int64_t mapped_bytes = 0;               ///< of weights that are looked at in their files
+};
+
+/// Errors: input_error, usage_error.
+ModelParts assemble_model(const Recipe& recipe, const InputParts& inputs, Command command);
+
+/// Flat options out of the recipe's sections.
+torch::ScalarType to_scalar_type(Precision precision);
+TrainingChoices training_choices(const Recipe& recipe);
+StepOptions step_options(const Recipe& recipe, const InputParts& inputs);
+Schedule make_schedule(const Recipe& recipe, int64_t total_steps);
+LossScaler make_loss_scaler(const Recipe& recipe);
+LoaderOptions loader_options(const Recipe& recipe);
+Dataset open_training_data(const Recipe& recipe);
+std::optional<Dataset> open_validation_data(const Recipe& recipe);
+
+}  // namespace vlmtune

@@ -1,0 +1,123 @@
+#include "lib/pipeline/outputs.h"
+
+#include <nlohmann/json.hpp>
+
+#include "lib/base/errors.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+#include "lib/models/export.h"
+
+namespace vlmtune {
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+namespace {
+
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
+                                           "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json",
+                                           "generation_config.json"};
+
+/// The folder under a temporary name until everything in it is written.
+class FolderInProgress {
+ public:
+  explicit FolderInProgress(fs::path dir) : dir_(std::move(dir)), temporary_(dir_.string() + ".tmp") {
+    std::error_code error;
+    fs::remove_all(temporary_, error);
+    fs::create_directories(temporary_, error);
+    if (error) throw io_error("{}: cannot be made ({})", temporary_.string(), error.message());
+  }
+  ~FolderInProgress() {
+    std::error_code error;
+    fs::remove_all(temporary_, error);
+  }
+  FolderInProgress(const FolderInProgress&) = delete;
+  FolderInProgress& operator=(const FolderInProgress&) = delete;
+  const fs::path& path() const { return temporary_; }
+  void commit() {
+    std::error_code error;
+    fs::remove_all(dir_, error);
+    fs::rename(temporary_, dir_, error);
+    if (error) throw io_error("{}: cannot be put in place ({})", dir_.string(), error.message());
+    sync_directory(dir_.parent_path());
+  }
+
+ private:
+  fs::path dir_, temporary_;
+};
+
+void copy_if_there(const fs::path& from, const fs::path& to, const char* name) {
+  if (fs::exists(from / name)) write_file_atomic(to / name, read_file(from / name));
+}
+
+/// Adds the image token to a tokenizer.json that lacks it.
+void add_image_token(const fs::path& file, int64_t id) {
+  if (!fs::exists(file)) return;
+  auto json = Json::parse(read_file(file));
+  json["added_tokens"].push_back({{"id", id}, {"content", "<image>"}, {"single_word", false}, {"lstrip", false}, {"rstrip", false},
+                                  {"normalized", false}, {"special", true}});
+  write_file_atomic(file, json.dump());
+}
+
+/// config.json of a model that was put together from a language model and a tower.
+Json composed_config(const Recipe& recipe, const InputParts& inputs) {
+  const auto text = Json::parse(read_file(fs::path(recipe.model.path) / "config.json"));
+  auto vision = Json::parse(read_file(fs::path(*recipe.model.vision_tower) / "config.json"));
+  if (vision.contains("vision_config")) vision = vision["vision_config"];
+  const auto& c = inputs.config;
+  Json config = {{"architectures", {"LlavaForConditionalGeneration"}}, {"model_type", "llava"}, {"text_config", text}, {"vision_config", vision},
+                 {"image_token_index", c.image_token_id}, {"image_seq_length", c.features_per_tile()}, {"projector_hidden_act", "gelu"},
+                 {"multimodal_projector_bias", true}, {"vision_feature_layer", c.feature_states[0] - c.vision->num_hidden_layers - 1},
+                 {"vision_feature_select_strategy", c.keep_class_token ? "full" : "default"}, {"tie_word_embeddings", c.text.tie_word_embeddings}};
+  config["text_config"]["vocab_size"] = std::max(c.text.vocab_size, c.image_token_id + 1);
+  if (c.projector.num_linears != 2) config["mm_projector_type"] = c.projector.num_linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", c.projector.num_linears);
+  return config;
+}
+
+}  // namespace
+
+void write_projector(LlavaModel& model, const fs::path& file) {
+  std::map<std::string, Tensor> tensors;
+  model.visit([&](const std::string& name, Tensor& tensor) {
+    if (component_of(name) == Component::kProjector) tensors[name.substr(std::string("model.").size())] = tensor.detach();
+  });
+  write_safetensors(file, tensors);
+}
+
+void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelParts& parts, const fs::path& dir) {
+  const fs::path source = recipe.model.path;
+  const bool composed = recipe.model.vision_tower.has_value();
+  FolderInProgress folder(dir);
+  export_weights(*parts.model, parts.sources, folder.path(), to_scalar_type(recipe.precision.parameters), composed ? inputs.config.image_token_id + 1 : 0);
+  for (const char* name : kTokenizerFiles) copy_if_there(source, folder.path(), name);
+  for (const char* name : {"preprocessor_config.json", "processor_config.json"})
+    copy_if_there(composed ? fs::path(*recipe.model.vision_tower) : source, folder.path(), name);
+  if (composed) {
+    write_file_atomic(folder.path() / "config.json", composed_config(recipe, inputs).dump(2) + "\n");
+    if (!inputs.tokenizer->id_of("<image>")) add_image_token(folder.path() / "tokenizer.json", inputs.config.image_token_id);
+    const Json processor = {{"processor_class", "LlavaProcessor"}, {"image_token", "<image>"}, {"patch_size", inputs.config.vision->patch_size},
+                            {"num_additional_image_tokens", inputs.config.vision->siglip ? 0 : 1},
+                            {"vision_feature_select_strategy", inputs.config.keep_class_token ? "full" : "default"}};
+    write_file_atomic(folder.path() / "processor_config.json", processor.dump(2) + "\n");
+  } else {
+    write_file_atomic(folder.path() / "config.json", read_file(source / "config.json"));
+  }
+  folder.commit();
+}
+
+void write_final(const Recipe& recipe, const InputParts& inputs, ModelParts& parts, const fs::path& out) {
+  const bool projector_only = !parts.adapter && recipe.freeze.language_model && recipe.freeze.vision_tower;
+  if (parts.adapter || projector_only) {
+    FolderInProgress folder(out / "final");
+    if (parts.adapter) save_adapter(*parts.model, *parts.adapter, folder.path());
+    if (projector_only) write_projector(*parts.model, folder.path() / "projector.safetensors");
+    folder.commit();
+  } else {
+    write_whole_model(recipe, inputs, parts, out / "final");
+  }
+  log_info("wrote {}", (out / "final").string());
+  if (!recipe.output.merge_adapter || !parts.adapter) return;
+  merge_adapter(*parts.model);
+  write_whole_model(recipe, inputs, parts, out / "merged");
+  log_info("wrote {}", (out / "merged").string());
+}
+
+}  // namespace vlmtune

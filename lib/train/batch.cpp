@@ -1,0 +1,39 @@
+#include "lib/train/batch.h"
+
+#include <algorithm>
+
+namespace vlmtune {
+namespace {
+
+Tensor pixels_of(const ProcessedImage& image) {
+  auto* data = const_cast<float*>(image.pixels.data());
+  return torch::from_blob(data, {image.tiles, 3, image.height, image.width}, torch::kFloat);
+}
+
+}  // namespace
+
+ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, PaddingSide side) {
+  size_t longest = 0;
+  for (const auto& example : examples) longest = std::max(longest, example.ids.size());
+  const auto rows = static_cast<int64_t>(examples.size()), columns = static_cast<int64_t>(longest);
+  ModelBatch batch{torch::full({rows, columns}, pad_id, torch::kLong), torch::full({rows, columns}, kIgnoreLabel, torch::kLong), {}, {}};
+  std::vector<Tensor> pixels;
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto& example = examples[static_cast<size_t>(row)];
+    const auto length = static_cast<int64_t>(example.ids.size());
+    const int64_t begin = side == PaddingSide::kLeft ? columns - length : 0;
+    std::copy(example.ids.begin(), example.ids.end(), batch.ids.data_ptr<int64_t>() + row * columns + begin);
+    if (!example.labels.empty())
+      std::copy(example.labels.begin(), example.labels.end(), batch.labels.data_ptr<int64_t>() + row * columns + begin);
+    if (side == PaddingSide::kLeft) batch.left_padding.push_back(begin);
+    for (const auto& image : example.images) {
+      pixels.push_back(pixels_of(image));
+      batch.images.num_tiles.push_back(image.tiles);
+      batch.images.sizes.push_back(image.original);
+    }
+  }
+  if (!pixels.empty()) batch.images.pixels = pixels.size() == 1 ? pixels[0] : torch::cat(pixels, 0);
+  return batch;
+}
+
+}  // namespace vlmtune

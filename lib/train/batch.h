@@ -1,0 +1,21 @@
+// Samples to tensors.
+#pragma once
+#include "lib/data/example.h"
+#include "lib/models/llava/model.h"
+
+namespace vlmtune {
+
+struct ModelBatch {
+  Tensor ids;     // [B, T] int64, padded on the right (training) or on the left (generation)
+  Tensor labels;  // [B, T] int64, -100 where nothing is trained
+  ImageInputs images;
+  std::vector<int64_t> left_padding;  // [B], empty when padded on the right
+};
+
+enum class PaddingSide { kRight, kLeft };
+
+/// Pads the samples to the longest with `pad_id`, whose value matters to nothing: padding is masked by length.
+/// Pictures' pixels are put together without a copy when there is one.
+ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, PaddingSide side);
+
+}  // namespace vlmtune

@@ -1,0 +1,79 @@
+#include "lib/train/step.h"
+
+#include "lib/base/errors.h"
+#include "lib/base/log.h"
+
+namespace vlmtune {
+namespace {
+
+/// A seed that differs for every micro-batch of every step, so that a resumed run draws what it would have drawn.
+uint64_t dropout_seed(uint64_t seed, int64_t step, int64_t micro) {
+  uint64_t x = seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) * 0xBF58476D1CE4E5B9ULL + static_cast<uint64_t>(micro);
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;  // splitmix64
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+int64_t label_tokens(const ModelBatch& batch) {
+  return (batch.labels.narrow(1, 1, batch.labels.size(1) - 1) != kIgnoreLabel).sum().item<int64_t>();
+}
+
+Tensor batch_loss_sum(const LlavaModel& model, const ModelBatch& batch, const StepOptions& options) {
+  const auto embeds = model.embed(batch.ids, batch.images, options.compute_type, options.mode);  // [B, T, D]
+  const auto positions = torch::arange(batch.ids.size(1)).unsqueeze(0);                          // [1, T]
+  const auto hidden = model.language_model().forward(
+      embeds, {.positions = positions, .left_padding = {}, .training = options.mode.training, .checkpointing = options.mode.language_checkpointing});
+  return model.loss_sum(hidden, batch.labels, options.loss_chunk_tokens);
+}
+
+double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches, int64_t step, const StepOptions& options) {
+  VLMTUNE_CHECK(batches.label_tokens > 0, "a step without supervised tokens");
+  const double labels = static_cast<double>(batches.label_tokens);
+  double total = 0;
+  for (int64_t micro = 0; micro < batches.count; ++micro) {
+    torch::manual_seed(dropout_seed(options.seed, step, micro));
+    const auto batch = batches.make(micro);
+    const auto loss = batch_loss_sum(model, batch, options);
+    total += loss.item<double>();
+    // A text-only batch of a run that trains the projector alone has nothing to differentiate.
+    if (loss.requires_grad()) (loss * (options.loss_scale / labels)).backward();
+  }
+  return total / labels;
+}
+
+void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_scale) {
+  if (loss_scale == 1) return;
+  const torch::NoGradGuard no_grad;
+  for (const auto& t : tensors)
+    if (t.tensor.grad().defined()) t.tensor.grad().mul_(1 / loss_scale);
+}
+
+EvaluationResult evaluate(const LlavaModel& model, const Dataset& dataset, const ExampleBuilder& builder, int64_t batch_size, const StepOptions& options) {
+  const torch::NoGradGuard no_grad;
+  EvaluationResult result;
+  double total = 0;
+  ProgressBar progress("evaluating", "row", dataset.size());
+  std::vector<Example> rows;
+  const auto run = [&] {
+    if (rows.empty()) return;
+    const auto batch = make_batch(rows, options.pad_id, PaddingSide::kRight);
+    total += batch_loss_sum(model, batch, options).item<double>();
+    result.label_tokens += label_tokens(batch);
+    result.samples += static_cast<int64_t>(rows.size());
+    rows.clear();
+  };
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    Skip skip = Skip::kNone;
+    auto example = builder.build(dataset.row(i), &skip);
+    if (skip == Skip::kNone) rows.push_back(std::move(example));
+    if (static_cast<int64_t>(rows.size()) == batch_size) run();
+    progress.update(i + 1, "");
+  }
+  run();
+  result.loss = result.label_tokens > 0 ? total / static_cast<double>(result.label_tokens) : 0;
+  return result;
+}
+
+}  // namespace vlmtune

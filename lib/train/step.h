@@ -1,0 +1,45 @@
+// One optimizer step in named pieces: forward and backward of its micro-batches, normalised by supervised tokens.
+#pragma once
+#include "lib/data/loader.h"
+#include "lib/optim/trained_tensor.h"
+#include "lib/train/batch.h"
+
+namespace vlmtune {
+
+struct StepOptions {
+  torch::ScalarType compute_type = torch::kFloat;
+  TrainingMode mode;
+  int64_t loss_chunk_tokens = 1024;
+  double loss_scale = 1;
+  int64_t pad_id = 0;
+  uint64_t seed = 42;  ///< of dropout; every micro-batch of every step draws its own numbers
+};
+
+/// Sum of the negative log-likelihood over the batch's supervised tokens (an fp32 scalar).
+Tensor batch_loss_sum(const LlavaModel& model, const ModelBatch& batch, const StepOptions& options);
+
+/// The micro-batches of a step, made one at a time when their turn comes.
+struct MicroBatches {
+  int64_t count = 0;
+  int64_t label_tokens = 0;  ///< of all together
+  std::function<ModelBatch(int64_t index)> make;
+};
+
+/// Adds the gradients of `loss_scale` times the mean loss per supervised token of the whole step, over all its
+/// micro-batches, and returns that mean (unscaled). `step` chooses the dropout's random numbers.
+double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches, int64_t step, const StepOptions& options);
+
+/// Divides the gradients by the loss scale.
+void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_scale);
+
+/// Number of supervised tokens of a batch, without position 0, which nothing predicts.
+int64_t label_tokens(const ModelBatch& batch);
+
+/// Mean loss per supervised token over a data set, without gradients.
+struct EvaluationResult {
+  double loss = 0;
+  int64_t label_tokens = 0, samples = 0;
+};
+EvaluationResult evaluate(const LlavaModel& model, const Dataset& dataset, const ExampleBuilder& builder, int64_t batch_size, const StepOptions& options);
+
+}  // namespace vlmtune

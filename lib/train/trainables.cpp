@@ -1,0 +1,88 @@
+#include "lib/train/trainables.h"
+
+#include <algorithm>
+#include <regex>
+
+namespace vlmtune {
+namespace {
+
+bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
+
+/// As transformers' Trainer: biases and every norm stay undecayed.
+bool is_decayed(const std::string& name) {
+  static const std::regex kUndecayed("(bias|layernorm|layer_norm|layrnorm|rmsnorm|(^|\\.)norm($|\\.)|_norm($|\\.))", std::regex::icase);
+  return !std::regex_search(name, kUndecayed);
+}
+
+}  // namespace
+
+Component component_of(const std::string& name) {
+  if (name.find("vision_tower.") != std::string::npos) return Component::kVisionTower;
+  if (name.find("multi_modal_projector.") != std::string::npos || name.ends_with("image_newline")) return Component::kProjector;
+  return Component::kLanguageModel;
+}
+
+bool is_trained(const std::string& name, const TrainingChoices& choices) {
+  if (is_lora(name)) return true;
+  const auto module = name.substr(0, name.rfind('.'));
+  for (const auto& saved : choices.modules_to_save)
+    if (module == saved || module.ends_with("." + saved)) return true;
+  switch (component_of(name)) {
+    case Component::kVisionTower: return choices.vision_tower;
+    case Component::kProjector: return choices.projector;
+    case Component::kLanguageModel: return choices.language_model;
+  }
+  return false;
+}
+
+std::vector<TrainedTensor> select_trained(LlavaModel& model, const TrainingChoices& choices) {
+  std::vector<TrainedTensor> trained;
+  model.visit([&](const std::string& name, Tensor& tensor) {
+    if (!is_trained(name, choices)) return;
+    double rate = choices.learning_rate;
+    const auto component = component_of(name);
+    if (component == Component::kProjector) rate = choices.projector_learning_rate.value_or(rate);
+    if (component == Component::kVisionTower) rate = choices.vision_learning_rate.value_or(rate);
+    tensor.requires_grad_(true);
+    trained.push_back({name, tensor, rate, is_decayed(name) ? choices.weight_decay : 0});
+  });
+  return trained;
+}
+
+std::string trainables_table(LlavaModel& model) {
+  struct Sums {
+    int64_t trained = 0, lora = 0, all = 0;
+  } sums[3], total;
+  model.visit([&](const std::string& name, Tensor& tensor) {
+    for (auto* s : {&sums[static_cast<int>(component_of(name))], &total}) {
+      s->all += tensor.numel();
+      if (!tensor.requires_grad()) continue;
+      s->trained += tensor.numel();
+      if (is_lora(name)) s->lora += tensor.numel();
+    }
+  });
+  std::string table = fmt::format("{:<16}{:>16}{:>14}{:>16}{:>10}\n", "component", "trained", "of it LoRA", "all", "share");
+  const auto row = [&](const char* name, const Sums& s) {
+    if (s.all > 0)
+      table += fmt::format("{:<16}{:>16}{:>14}{:>16}{:>9.2f}%\n", name, s.trained, s.lora, s.all,
+                           100.0 * static_cast<double>(s.trained) / static_cast<double>(s.all));
+  };
+  row("vision tower", sums[0]);
+  row("projector", sums[1]);
+  row("language model", sums[2]);
+  row("total", total);
+  table.pop_back();
+  return table;
+}
+
+std::vector<std::string> without_gradient(const std::vector<TrainedTensor>& tensors) {
+  std::vector<std::string> names;
+  for (const auto& t : tensors) {
+    const auto gradient = t.tensor.grad();
+    const bool may_be_zero = t.name.ends_with(".lora_A.weight");
+    if (!gradient.defined() || (!may_be_zero && gradient.count_nonzero().item<int64_t>() == 0)) names.push_back(t.name);
+  }
+  return names;
+}
+
+}  // namespace vlmtune
