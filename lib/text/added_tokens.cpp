@@ -96,9 +96,8 @@ std::vector<AddedTokenMatcher::Match> AddedTokenMatcher::find_all(const Labelled
     if (token->single_word && !stands_alone(text, core_begin, core_end)) continue;
     size_t begin = token->lstrip ? skip_space_left(text, core_begin, std::min(taken, core_begin)) : core_begin;
     size_t end = token->rstrip ? skip_space_right(text, core_end) : core_end;
-    matches.push_back({std::max(begin, taken), end, core_begin, core_end, token});
-    taken = end;
-    at = std::max(at, end);
+    matches.push_back({begin, end, core_begin, core_end, token});
+    taken = std::max(taken, end);
   }
   return matches;
 }

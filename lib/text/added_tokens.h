@@ -19,6 +19,7 @@ struct AddedToken {
   bool rstrip = false;       ///< takes the white space behind it
   bool normalized = true;    ///< looked for in the normalized text
   bool special = false;      ///< left out by decode(skip_special)
+  std::string written = {};  ///< what it decodes to: the content, normalized when that is what is looked for
 };
 
 /// Where added tokens may be parsed.

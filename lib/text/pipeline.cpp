@@ -62,13 +62,13 @@ void TokenizerPipeline::add_token_without_id(AddedToken token) {
 void TokenizerPipeline::finish() {
   for (const auto& token : added_) {
     added_by_id_[token->id] = token.get();
-    if (!token->normalized || !normalizer) {
-      (token->normalized ? normalized_matcher_ : raw_matcher_).add(token->content, token.get());
-    } else {
+    token->written = token->content;
+    if (token->normalized && normalizer) {
       LabelledText pattern{token->content, {}};
       normalizer->apply(pattern);
-      normalized_matcher_.add(pattern.text, token.get());
+      token->written = pattern.text;
     }
+    (token->normalized ? normalized_matcher_ : raw_matcher_).add(token->written, token.get());
   }
 }
 
@@ -121,7 +121,7 @@ std::optional<int64_t> TokenizerPipeline::id_of(std::string_view token) const {
 
 const std::string* TokenizerPipeline::token_of(int64_t id) const {
   const auto* added = added_token(id);
-  return added ? &added->content : model->vocabulary().token_of(id);
+  return added ? &added->written : model->vocabulary().token_of(id);
 }
 
 const AddedToken* TokenizerPipeline::added_token(int64_t id) const {

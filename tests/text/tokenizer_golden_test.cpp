@@ -1,0 +1,88 @@
+// Every tokenizer folder under golden/text against the ids and decodings of the reference (scripts/golden/text.py).
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lib/text/tokenizer.h"
+
+namespace vlmtune {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+fs::path tokenizers() { return fs::path(VLMTUNE_TEST_DATA) / "golden/text/tokenizers"; }
+
+Json read_json(const fs::path& path) {
+  std::ifstream file(path);
+  return Json::parse(file);
+}
+
+std::vector<std::string> folders() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(tokenizers())) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string stream(const std::shared_ptr<const Tokenizer>& tokenizer, const std::vector<int64_t>& ids, bool skip_special) {
+  StreamDecoder decoder(tokenizer, skip_special);
+  std::string text;
+  for (auto id : ids) text += decoder.push(id);
+  return text + decoder.flush();
+}
+
+class TokenizerGolden : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    tokenizer = Tokenizer::load(tokenizers() / GetParam());
+    golden = read_json(tokenizers() / GetParam() / "cases.json");
+  }
+  void expect_decodings(const Json& one) {
+    auto ids = one.at("ids").get<std::vector<int64_t>>();
+    EXPECT_EQ(tokenizer->decode(ids, false), one.at("decoded").get<std::string>()) << one.dump();
+    EXPECT_EQ(tokenizer->decode(ids, true), one.at("skipped").get<std::string>()) << one.dump();
+    EXPECT_EQ(stream(tokenizer, ids, false), one.at("decoded").get<std::string>()) << one.dump();
+    EXPECT_EQ(stream(tokenizer, ids, true), one.at("skipped").get<std::string>()) << one.dump();
+  }
+  std::shared_ptr<const Tokenizer> tokenizer;
+  Json golden;
+};
+
+TEST_P(TokenizerGolden, IdsEqualTheReference) {
+  for (const auto& one : golden.at("cases")) {
+    auto text = one.at("text").get<std::string>();
+    EXPECT_EQ(tokenizer->encode(text, true), one.at("ids").get<std::vector<int64_t>>()) << one.at("text").dump();
+  }
+}
+
+TEST_P(TokenizerGolden, DecodingsEqualTheReference) {
+  for (const auto& one : golden.at("cases")) expect_decodings(one);
+  for (const auto& one : golden.at("decodes")) expect_decodings(one);
+}
+
+TEST_P(TokenizerGolden, NamedTokens) {
+  auto expect = [&](const char* key, std::optional<int64_t> id) {
+    auto wanted = golden.at(key).is_null() ? std::nullopt : std::optional(golden.at(key).get<int64_t>());
+    EXPECT_EQ(id, wanted) << key;
+  };
+  expect("bos", tokenizer->bos_id());
+  expect("eos", tokenizer->eos_id());
+  expect("pad", tokenizer->pad_id());
+  expect("unk", tokenizer->unk_id());
+  EXPECT_EQ(tokenizer->vocab_size(), golden.at("vocab_size").get<int64_t>());
+  EXPECT_EQ(tokenizer->adds_bos(), golden.at("adds_bos").get<bool>());
+  EXPECT_EQ(tokenizer->adds_eos(), golden.at("adds_eos").get<bool>());
+}
+
+TEST_P(TokenizerGolden, AKnownTextIsTheSameTwice) {  // the second time from the word cache
+  const std::string text = "The quick brown fox\nand the quick brown fox, 12 times.";
+  EXPECT_EQ(tokenizer->encode(text, false), tokenizer->encode(text, false));
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, TokenizerGolden, testing::ValuesIn(folders()), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace vlmtune
