@@ -38,14 +38,29 @@ ImageProcessor choose_processor(const Recipe& recipe, const LlavaConfig& config)
   return processor;
 }
 
+RowFormat to_row_format(DataFormat format) {
+  switch (format) {
+    case DataFormat::kLlava: return RowFormat::kLlava;
+    case DataFormat::kSharegpt: return RowFormat::kShareGpt;
+    case DataFormat::kMessages: return RowFormat::kMessages;
+    case DataFormat::kQwenVl: return RowFormat::kQwenVl;
+    default: return RowFormat::kAuto;
+  }
+}
+
 AdapterConfig lora_config(const Recipe& recipe, LlavaModel& model) {
   const auto& lora = *recipe.lora;
   ModulePattern language, vision{lora.vision_target_modules, std::nullopt};
   const bool all = lora.target_modules.kind == TargetModules::Kind::kAllLinear;
   language.names = lora.target_modules.names;
   if (lora.target_modules.kind == TargetModules::Kind::kRegex) language.regex = lora.target_modules.regex;
-  AdapterConfig config{.r = lora.r, .alpha = lora.alpha, .dropout = lora.dropout, .use_rslora = lora.use_rslora,
-                       .modules_to_save = lora.modules_to_save, .base_model = recipe.model.path};
+  AdapterConfig config;
+  config.r = lora.r;
+  config.alpha = lora.alpha;
+  config.dropout = lora.dropout;
+  config.use_rslora = lora.use_rslora;
+  config.modules_to_save = lora.modules_to_save;
+  config.base_model = recipe.model.path;
   // Full names, since PEFT's endings would also hit the tower, which uses the same ones.
   model.visit_linears([&](const std::string& name, Linear&) {
     const auto component = component_of(name + ".weight");
@@ -68,7 +83,8 @@ ExampleOptions InputParts::example_options(const Recipe& recipe) const {
   options.image_tokens = [config = config](ImageSize original) { return config.image_tokens(original); };
   options.image_token_id = config.image_token_id;
   options.max_length = recipe.data.max_length;
-  options.truncation = parse_truncation(std::string(recipe_name(recipe.data.truncation)));
+  options.over_length = recipe.data.truncation == Truncation::kCutText ? OverLength::kCutText
+                        : recipe.data.truncation == Truncation::kError ? OverLength::kError : OverLength::kDrop;
   options.vocab_size = config.text.vocab_size;
   // As a processor encodes a rendered template. LLaVA's "plain" ends a caption with a newline, all others end a turn.
   options.prompt = {.add_bos = tokenizer->adds_bos(), .end_answers_with_eos = chat_template.origin() != "built-in plain"};
@@ -182,7 +198,7 @@ Dataset open_training_data(const Recipe& recipe) {
   DatasetOptions options;
   for (const auto& source : recipe.data.train) options.files.push_back({source.path, source.weight});
   options.image_folder = recipe.data.image_folder.value_or("");
-  options.format = parse_data_format(std::string(recipe_name(recipe.data.format)));
+  options.format = to_row_format(recipe.data.format);
   return Dataset::open(options);
 }
 
@@ -191,7 +207,7 @@ std::optional<Dataset> open_validation_data(const Recipe& recipe) {
   DatasetOptions options;
   for (const auto& path : recipe.data.validation) options.files.push_back({path, 1});
   options.image_folder = recipe.data.image_folder.value_or("");
-  options.format = parse_data_format(std::string(recipe_name(recipe.data.format)));
+  options.format = to_row_format(recipe.data.format);
   return Dataset::open(options);
 }
 

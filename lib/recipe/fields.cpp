@@ -15,8 +15,8 @@ template <typename Enum>
 std::string_view recipe_name(Enum value) {
   return kNames<Enum>.at(static_cast<size_t>(value));
 }
-template std::string_view recipe_name(RowFormat);
-template std::string_view recipe_name(TruncationPolicy);
+template std::string_view recipe_name(DataFormat);
+template std::string_view recipe_name(Truncation);
 template std::string_view recipe_name(QuantizationType);
 template std::string_view recipe_name(Precision);
 template std::string_view recipe_name(MemoryPlan);

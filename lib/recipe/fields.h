@@ -40,10 +40,10 @@ inline constexpr std::string_view kCheckpointingPattern = "none|full|selective|e
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kNames{};
 template <>
-inline constexpr std::array<std::string_view, 6> kNames<RowFormat>{"auto",     "llava",   "sharegpt",
+inline constexpr std::array<std::string_view, 6> kNames<DataFormat>{"auto",     "llava",   "sharegpt",
                                                                     "messages", "qwen-vl", "webdataset"};
 template <>
-inline constexpr std::array<std::string_view, 3> kNames<TruncationPolicy>{"drop", "cut_text", "error"};
+inline constexpr std::array<std::string_view, 3> kNames<Truncation>{"drop", "cut_text", "error"};
 template <>
 inline constexpr std::array<std::string_view, 3> kNames<QuantizationType>{"nf4", "int4", "int8"};
 template <>
@@ -244,8 +244,8 @@ void visit_fields(V& v, Hardware& s) {
 template <typename V>
 void visit_fields(V& v, OutputRecipe& s) {
   v({"dir", kByAll, "run directory"}, s.dir);
-  v({"save_total_limit", kByTraining, "newest checkpoints kept; 0: all", kNotNegative}, s.save_total_limit);
-  v({"keep_best", kByTraining, "best checkpoints kept besides (lowest evaluation loss, else training loss)", kNotNegative},
+  v({"save_total_limit", kByTraining, "checkpoints kept in all, the newest and the best among them; 0: every one", kNotNegative}, s.save_total_limit);
+  v({"keep_best", kByTraining, "best checkpoints that always stay (lowest evaluation loss, else training loss)", kNotNegative},
     s.keep_best);
   v({"retention", kByTraining, "count, or loss-drop: older checkpoints go once the loss has fallen by 2.5 %"},
     s.retention);

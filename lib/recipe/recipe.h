@@ -19,8 +19,8 @@ enum class Command { kPretrain, kLoraFinetune, kInfer };
 /// "pretrain", "lora-finetune" or "infer".
 std::string_view command_name(Command command);
 
-enum class RowFormat { kAuto, kLlava, kSharegpt, kMessages, kQwenVl, kWebdataset };
-enum class TruncationPolicy { kDrop, kCutText, kError };
+enum class DataFormat { kAuto, kLlava, kSharegpt, kMessages, kQwenVl, kWebdataset };
+enum class Truncation { kDrop, kCutText, kError };
 enum class QuantizationType { kNf4, kInt4, kInt8 };
 enum class Precision { kFp32, kBf16, kFp16 };
 enum class MemoryPlan { kManual, kAuto };
@@ -63,9 +63,9 @@ struct DataRecipe {
   std::vector<DataSource> train;
   std::vector<std::string> validation;
   std::optional<std::string> image_folder;
-  RowFormat format = RowFormat::kAuto;
+  DataFormat format = DataFormat::kAuto;
   int64_t max_length = 2048;                       // tokens of a row, image tokens included
-  TruncationPolicy truncation = TruncationPolicy::kDrop;
+  Truncation truncation = Truncation::kDrop;
   bool group_by_modality_length = true;
   bool packing = false;
   int64_t num_workers = 2;
@@ -223,7 +223,7 @@ struct Hardware {
 
 struct OutputRecipe {
   std::optional<std::string> dir;
-  int64_t save_total_limit = 3;                    // 0: keep every checkpoint
+  int64_t save_total_limit = 3;                    // checkpoints in all, best and newest first; 0: every one
   int64_t keep_best = 1;
   Retention retention = Retention::kCount;
   bool merge_adapter = false;                      // also write OUT/merged, a full model

@@ -50,8 +50,8 @@ TEST_F(RecipeTest, EveryKindOfSettingIsRead) {
     "hardware": {"name": "mine", "device": "cuda", "capacity_bytes": 8e9, "flops": {"bf16": 1e14}}
   })");
   EXPECT_THAT(r.data.train, ElementsAre(DataSource{"a.json", 1}, DataSource{"b.jsonl", 0.5}));
-  EXPECT_EQ(r.data.format, RowFormat::kQwenVl);
-  EXPECT_EQ(r.data.truncation, TruncationPolicy::kCutText);
+  EXPECT_EQ(r.data.format, DataFormat::kQwenVl);
+  EXPECT_EQ(r.data.truncation, Truncation::kCutText);
   EXPECT_EQ(r.image.aspect_ratio, "anyres_max_9");
   EXPECT_THAT(*r.image.grid_pinpoints, ElementsAre(std::array<int64_t, 2>{336, 672}, std::array<int64_t, 2>{672, 336}));
   EXPECT_EQ(r.lora->target_modules.kind, TargetModules::Kind::kRegex);
@@ -126,7 +126,7 @@ TEST_F(RecipeTest, AliasesAreReadAndNamed) {
   EXPECT_EQ(r.optimizer.learning_rate, 1e-5);
   EXPECT_EQ(r.train.per_device_batch_size, 3);
   EXPECT_EQ(r.data.max_length, 77);
-  EXPECT_EQ(r.data.truncation, TruncationPolicy::kDrop);
+  EXPECT_EQ(r.data.truncation, Truncation::kDrop);
   EXPECT_EQ(r.schedule.type, ScheduleType::kLinear);
   EXPECT_EQ(r.output.dir, "out");
   EXPECT_THAT(log, HasSubstr("lora_rank is now lora.r"));
