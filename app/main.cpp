@@ -14,7 +14,7 @@ namespace {
 
 void add_recipe_options(CLI::App& command, std::string& recipe, std::vector<std::string>& sets, bool& print_recipe) {
   command.add_option("--recipe", recipe, "JSON recipe")->type_name("FILE");
-  command.add_option("--set", sets, "Override a key of the recipe, e.g. --set train.learning_rate=1e-4")->type_name("KEY=VALUE")->expected(1)->allow_extra_args(false);
+  command.add_option("--set", sets, "Override a key of the recipe, e.g. --set train.learning_rate=1e-4")->type_name("KEY=VALUE")->allow_extra_args(false);
   command.add_flag("--print-recipe", print_recipe, "Print the fully resolved recipe as JSON and stop");
 }
 
@@ -35,7 +35,7 @@ void add_infer(CLI::App& app, std::function<int()>& run) {
   add_recipe_options(*command, a->recipe, a->sets, a->print_recipe);
   command->add_option("--model", a->model, "Model folder in the Hugging Face layout")->type_name("DIR");
   command->add_option("--adapter", a->adapter, "PEFT adapter folder")->type_name("DIR");
-  command->add_option("--image", a->images, "Picture; repeat for several")->type_name("FILE")->expected(1)->allow_extra_args(false);
+  command->add_option("--image", a->images, "Picture; repeat for several")->type_name("FILE")->allow_extra_args(false);
   command->add_option("--prompt", a->prompt, "What the user says; <image> marks a picture's place")->type_name("TEXT");
   command->add_option("--system", a->system, "System prompt")->type_name("TEXT");
   command->add_flag("--chat", a->chat, "Talk: one line of standard input is one turn, end of file ends");

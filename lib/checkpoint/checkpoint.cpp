@@ -49,7 +49,7 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : weight_map) shards.insert(shard);
   for (const auto& shard : shards)
-    if (!fs::exists(dir / shard)) throw input_error("{}: shard {} is missing", index.string(), shard);
+    if (!fs::is_regular_file(dir / shard)) throw input_error("{}: shard {} is missing", index.string(), shard);
   for (const auto& shard : shards) result.add_file(dir / shard);
   for (const auto& [tensor, shard] : weight_map)
     if (!result.has(tensor) || result.file_of(tensor).filename() != shard)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lib/base/errors.h"
 
@@ -145,6 +146,11 @@ torch::Tensor SafetensorsFile::view(const std::string& name) const {
   const auto type = dtype_from_safetensors(entry.dtype);
   VLMTUNE_CHECK(type.has_value(), "dtype {} was accepted without a type", entry.dtype);
   auto* data = const_cast<std::byte*>(map_->bytes().data()) + entry.begin;
+  if (entry.begin % torch::elementSize(*type) != 0) {  // old writers did not pad their headers
+    auto aligned = torch::empty(entry.shape, torch::TensorOptions(*type));
+    std::memcpy(aligned.data_ptr(), data, entry.end - entry.begin);
+    return aligned;
+  }
   return torch::from_blob(data, entry.shape, [map = map_](void*) {}, torch::TensorOptions(*type));
 }
 
@@ -153,12 +159,16 @@ void SafetensorsFile::drop(const std::string& name) const {
   map_->drop(entry.begin, entry.end - entry.begin);
 }
 
-void write_safetensors(const fs::path& path, const std::vector<TensorToWrite>& tensors,
+void write_safetensors(const fs::path& path, const std::vector<TensorToWrite>& unordered,
                        const std::map<std::string, std::string>& metadata) {
+  auto tensors = unordered;
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const auto& a, const auto& b) { return torch::elementSize(a.dtype) > torch::elementSize(b.dtype); });
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   size_t at = 0;
   for (const auto& tensor : tensors) {
+    VLMTUNE_CHECK(!header.contains(tensor.name), "tensor {} is written twice", tensor.name);
     const size_t bytes = static_cast<size_t>(c10::multiply_integers(tensor.shape)) * torch::elementSize(tensor.dtype);
     header[tensor.name] = {{"dtype", dtype_to_safetensors(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
     at += bytes;

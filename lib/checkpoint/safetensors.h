@@ -32,7 +32,8 @@ class SafetensorsFile {
   static SafetensorsFile open(const std::filesystem::path& path);
   const std::map<std::string, TensorEntry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// A CPU tensor that looks straight into the mapped file and keeps it mapped; it must not be written to.
+  /// A CPU tensor that looks straight into the mapped file and keeps it mapped; it must not be written to. Data that is not
+  /// aligned to its type is copied.
   torch::Tensor view(const std::string& name) const;
   /// Lets go of the pages of a tensor that was copied out, so that loading does not hold a model twice.
   void drop(const std::string& name) const;
@@ -52,7 +53,8 @@ struct TensorToWrite {
   std::function<torch::Tensor()> values;
 };
 
-/// Writes the tensors in the given order, holding one at a time. The file appears whole or not at all.
+/// Writes the tensors in the given order, but wide types before narrow ones so that each is aligned (readers insist on it),
+/// holding one at a time. The file appears whole or not at all.
 /// Errors: io_error.
 void write_safetensors(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});

@@ -12,29 +12,30 @@ namespace {
 
 std::atomic<int64_t> g_now{0}, g_peak{0};
 
-/// The size of a block is kept in its context, so that freeing needs no table.
-struct Block {
-  void* data;
-  int64_t bytes;
-};
+/// A block begins with its size, 64 bytes before the data, so that freeing needs no table and data stay aligned.
+constexpr size_t kHeader = 64;
 
-void free_block(void* context) {
-  auto* block = static_cast<Block*>(context);
-  c10::free_cpu(block->data);
-  g_now -= block->bytes;
-  delete block;
+void free_block(void* data) {
+  if (data == nullptr) return;
+  char* block = static_cast<char*>(data) - kHeader;
+  g_now -= *reinterpret_cast<int64_t*>(block);
+  c10::free_cpu(block);
 }
 
 class TrackingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    void* data = c10::alloc_cpu(bytes);  // throws when memory runs out
+    if (bytes == 0) return {nullptr, nullptr, &free_block, c10::Device(c10::kCPU)};
+    auto* block = static_cast<char*>(c10::alloc_cpu(bytes + kHeader));  // throws when memory runs out
+    *reinterpret_cast<int64_t*>(block) = static_cast<int64_t>(bytes);
     const int64_t now = g_now += static_cast<int64_t>(bytes);
     int64_t peak = g_peak;
     while (now > peak && !g_peak.compare_exchange_weak(peak, now)) {
     }
-    return {data, new Block{data, static_cast<int64_t>(bytes)}, &free_block, c10::Device(c10::kCPU)};
+    void* data = block + kHeader;
+    return {data, data, &free_block, c10::Device(c10::kCPU)};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 

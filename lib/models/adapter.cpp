@@ -21,9 +21,8 @@ bool ends_module(const std::string& module, const std::string& name) {
   return module == name || module.ends_with("." + name);
 }
 
-/// PEFT: the first pattern that matches the end of the module's name.
 template <typename T>
-T by_pattern(const std::map<std::string, T>& patterns, const std::string& module, T fallback) {
+T by_pattern(const PatternTable<T>& patterns, const std::string& module, T fallback) {
   for (const auto& [pattern, value] : patterns)
     if (std::regex_match(module, std::regex("(.*\\.)?(" + pattern + ")"))) return value;
   return fallback;
@@ -44,6 +43,26 @@ Tensor fresh_a(int64_t rank, int64_t in, const std::string& module, int64_t seed
   for (const char c : module) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   const double bound = 1 / std::sqrt(static_cast<double>(in));
   return torch::empty({rank, in}, torch::kFloat).uniform_(-bound, bound, at::detail::createCPUGenerator(hash));
+}
+
+std::vector<std::string> attach(LlavaModel& model, const AdapterConfig& config, int64_t seed) {
+  std::vector<std::string> attached;
+  model.visit_linears([&](const std::string& name, Linear& linear) {
+    if (!config.targets(name)) return;
+    const int64_t rank = config.rank_of(name);
+    linear.lora = std::make_unique<Lora>(Lora{.a = fresh_a(rank, linear.in_features, name, seed),
+                                              .b = torch::zeros({linear.out_features, rank}, torch::kFloat),
+                                              .scale = config.scale_of(name), .dropout = config.dropout});
+    attached.push_back(name);
+  });
+  return attached;
+}
+
+/// The head of a tied model is its embedding: a file may repeat it, but not hold another one.
+void check_saved_head(const LlavaModel& model, const Checkpoint& checkpoint, const std::string& name) {
+  const auto &head = model.head_weight(), saved = checkpoint.view(name);
+  if (saved.sizes() != head.sizes() || !torch::equal(saved.to(head.scalar_type()), head))
+    throw input_error("{}: tensor \"{}\" differs from the embedding, but the model's config.json ties them", checkpoint.path().string(), name);
 }
 
 }  // namespace
@@ -75,15 +94,7 @@ bool AdapterConfig::saves(const std::string& module) const {
 }
 
 std::vector<std::string> attach_lora(LlavaModel& model, const AdapterConfig& config, int64_t seed) {
-  std::vector<std::string> attached;
-  model.visit_linears([&](const std::string& name, Linear& linear) {
-    if (!config.targets(name)) return;
-    const int64_t rank = config.rank_of(name);
-    linear.lora = std::make_unique<Lora>(Lora{.a = fresh_a(rank, linear.in_features, name, seed),
-                                              .b = torch::zeros({linear.out_features, rank}, torch::kFloat),
-                                              .scale = config.scale_of(name), .dropout = config.dropout});
-    attached.push_back(name);
-  });
+  auto attached = attach(model, config, seed);
   if (attached.empty()) throw usage_error("/lora/target_modules: matches no linear layer of the model");
   return attached;
 }
@@ -94,7 +105,8 @@ AdapterConfig load_adapter(LlavaModel& model, const fs::path& dir) {
   const auto file = (dir / "adapter_model.safetensors").string();
   std::map<std::string, std::string> stored;  // canonical -> in the file
   for (const auto& name : checkpoint.names()) stored[canonical_adapter_name(name)] = name;
-  if (!config.target_modules.empty()) attach_lora(model, config, 0);
+  if (!config.target_modules.empty() && attach(model, config, 0).empty())
+    throw input_error("{}: /target_modules: matches no linear layer of the model", (dir / "adapter_config.json").string());
   size_t used = 0;
   model.visit([&](const std::string& name, Tensor& slot) {
     const auto at = stored.find(name);
@@ -113,7 +125,11 @@ AdapterConfig load_adapter(LlavaModel& model, const fs::path& dir) {
     ++used;
   });
   if (used == 0) throw input_error("{}: no tensor in it belongs to the model", file);
-  if (!stored.empty()) throw input_error("{}: tensor \"{}\" belongs to no layer of the model", file, stored.begin()->second);
+  for (const auto& [name, stored_name] : stored) {
+    if (name == "lm_head.weight" && model.config().text.tie_word_embeddings) check_saved_head(model, checkpoint, stored_name);
+    else if (!is_ignored_tensor(name, model.config().num_vision_layers(), false))
+      throw input_error("{}: tensor \"{}\" belongs to no layer of the model", file, stored_name);
+  }
   return config;
 }
 

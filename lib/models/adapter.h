@@ -2,9 +2,9 @@
 // Format: adapter_config.json and adapter_model.safetensors of https://github.com/huggingface/peft.
 #pragma once
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/models/llava/model.h"
@@ -19,14 +19,18 @@ struct ModulePattern {
   bool matches(const std::string& module) const;
 };
 
+/// PEFT's `rank_pattern` and `alpha_pattern`: the value of the first expression that matches the end of a module's name.
+template <typename T>
+using PatternTable = std::vector<std::pair<std::string, T>>;
+
 struct AdapterConfig {
   int64_t r = 8;
   double alpha = 16, dropout = 0;
   bool use_rslora = false;
   ModulePattern target_modules, exclude_modules;
   std::vector<std::string> modules_to_save;
-  std::map<std::string, int64_t> rank_pattern;
-  std::map<std::string, double> alpha_pattern;
+  PatternTable<int64_t> rank_pattern;
+  PatternTable<double> alpha_pattern;
   std::vector<int64_t> layers_to_transform;
   std::string base_model;  ///< base_model_name_or_path
 

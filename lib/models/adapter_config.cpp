@@ -1,5 +1,6 @@
 // adapter_config.json: read with PEFT's defaults, written with the keys PEFT needs.
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
@@ -8,8 +9,28 @@
 
 namespace vlmtune {
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;  // patterns are tried in the order of the file
 namespace {
+
+void check_regex(const std::string& text, const std::string& place) {
+  try {
+    const std::regex regex(text);
+  } catch (const std::regex_error& error) {
+    throw input_error("{}: \"{}\" cannot be read as a regular expression ({})", place, text, error.what());
+  }
+}
+
+template <typename T>
+PatternTable<T> read_table(const Json& json, const ConfigReader& config, const char* key, T (ConfigReader::*get)(const std::string&, T) const) {
+  PatternTable<T> table;
+  const auto values = config.object(key);
+  if (!config.has(key)) return table;
+  for (const auto& [pattern, value] : json[key].items()) {
+    check_regex(pattern, values.place(pattern));
+    table.emplace_back(pattern, (values.*get)(pattern, T{}));
+  }
+  return table;
+}
 
 ModulePattern read_pattern(const Json& json, const std::string& file, const char* key) {
   ModulePattern pattern;
@@ -17,6 +38,7 @@ ModulePattern read_pattern(const Json& json, const std::string& file, const char
   const auto& value = json[key];
   if (value.is_string()) {
     pattern.regex = value.get<std::string>();
+    check_regex(*pattern.regex, fmt::format("{}: /{}", file, key));
   } else if (value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_string(); })) {
     pattern.names = value.get<std::vector<std::string>>();
   } else {
@@ -57,22 +79,26 @@ AdapterConfig read_adapter_config(const fs::path& dir) {
   if (reader.has("layers_to_transform"))
     c.layers_to_transform = reader.is_array("layers_to_transform") ? reader.integers("layers_to_transform")
                                                                    : std::vector<int64_t>{reader.integer("layers_to_transform", 0)};
-  const auto ranks = reader.object("rank_pattern"), alphas = reader.object("alpha_pattern");
-  if (json.contains("rank_pattern") && json["rank_pattern"].is_object())
-    for (const auto& [key, value] : json["rank_pattern"].items()) c.rank_pattern[key] = ranks.integer(key, c.r);
-  if (json.contains("alpha_pattern") && json["alpha_pattern"].is_object())
-    for (const auto& [key, value] : json["alpha_pattern"].items()) c.alpha_pattern[key] = alphas.number(key, c.alpha);
+  c.rank_pattern = read_table(json, reader, "rank_pattern", &ConfigReader::integer);
+  c.alpha_pattern = read_table(json, reader, "alpha_pattern", &ConfigReader::number);
+  for (const auto& [pattern, rank] : c.rank_pattern)
+    if (rank <= 0) throw input_error("{}/{}: found {}, expected a positive rank", reader.place("rank_pattern"), pattern, rank);
   return c;
 }
 
 void write_adapter_config(const AdapterConfig& c, const fs::path& dir) {
   const auto pattern = [](const ModulePattern& p) { return p.regex ? Json(*p.regex) : p.names.empty() ? Json(nullptr) : Json(p.names); };
+  const auto table = [](const auto& patterns) {
+    Json object = Json::object();
+    for (const auto& [key, value] : patterns) object[key] = value;
+    return object;
+  };
   const Json json = {
       {"peft_type", "LORA"}, {"task_type", nullptr}, {"base_model_name_or_path", c.base_model}, {"inference_mode", true},
       {"r", c.r}, {"lora_alpha", c.alpha}, {"lora_dropout", c.dropout}, {"bias", "none"}, {"use_rslora", c.use_rslora},
       {"target_modules", pattern(c.target_modules)}, {"exclude_modules", pattern(c.exclude_modules)},
       {"modules_to_save", c.modules_to_save.empty() ? Json(nullptr) : Json(c.modules_to_save)},
-      {"rank_pattern", c.rank_pattern}, {"alpha_pattern", c.alpha_pattern},
+      {"rank_pattern", table(c.rank_pattern)}, {"alpha_pattern", table(c.alpha_pattern)},
       {"layers_to_transform", c.layers_to_transform.empty() ? Json(nullptr) : Json(c.layers_to_transform)},
       {"fan_in_fan_out", false}, {"init_lora_weights", true}, {"use_dora", false}};
   write_file_atomic(dir / "adapter_config.json", json.dump(2) + "\n");

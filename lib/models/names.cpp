@@ -24,6 +24,15 @@ constexpr Rename kRenames[] = {
     {PartKind::kWhole, "image_newline", "model.image_newline"},
     {PartKind::kLanguageModel, "model.", "model.language_model."},
     {PartKind::kVisionTower, "vision_model.", ""},
+    // LLaVA's own repository numbers the projector's parts with the activations between them.
+    {PartKind::kProjector, "mm_projector.", "model.mm_projector."},
+    {PartKind::kProjector, "model.mm_projector.weight", "model.multi_modal_projector.linear_1.weight"},
+    {PartKind::kProjector, "model.mm_projector.bias", "model.multi_modal_projector.linear_1.bias"},
+    {PartKind::kProjector, "model.mm_projector.0.", "model.multi_modal_projector.linear_1."},
+    {PartKind::kProjector, "model.mm_projector.2.", "model.multi_modal_projector.linear_2."},
+    {PartKind::kProjector, "model.mm_projector.4.", "model.multi_modal_projector.linear_3."},
+    {PartKind::kProjector, "multi_modal_projector.", "model.multi_modal_projector."},
+    {PartKind::kProjector, "image_newline", "model.image_newline"},
 };
 
 // Text halves of whole CLIP and SigLIP models, which a folder named as vision tower may hold.

@@ -9,6 +9,7 @@ enum class PartKind {
   kWhole,          ///< a LLaVA model, or a bare language model that stays bare
   kLanguageModel,  ///< the language model of a model put together from parts
   kVisionTower,    ///< its tower
+  kProjector,      ///< a file with the projector alone
 };
 
 /// "language_model.model.norm.weight" -> "model.language_model.norm.weight".

@@ -63,8 +63,6 @@ int64_t load_tensor(const Found& found, Tensor& slot, const WeightOptions& optio
 int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
   auto index = index_sources(sources);
   const bool tied = model.config().text.tie_word_embeddings;
-  const int64_t vision_layers = model.has_vision()
-      ? *std::max_element(model.config().feature_states.begin(), model.config().feature_states.end()) : 0;
   if (tied) check_tied_head(index, model.has_vision() ? "model.language_model.embed_tokens.weight" : "model.embed_tokens.weight");
   std::string missing;
   int64_t mapped_bytes = 0;
@@ -83,7 +81,7 @@ int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources
   const auto where = sources.front().checkpoint.path().string();
   if (!missing.empty()) throw input_error("{}: tensor \"{}\" is missing", where, missing);
   for (const auto& [name, found] : index)
-    if (!is_ignored_tensor(name, vision_layers, tied))
+    if (!is_ignored_tensor(name, model.config().num_vision_layers(), tied))
       throw input_error("{}: tensor \"{}\" is not part of the model that config.json describes", found.checkpoint->file_of(found.name).string(), found.name);
   return mapped_bytes;
 }

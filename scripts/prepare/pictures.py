@@ -1,7 +1,7 @@
 """Pictures for the demo: cut-outs on a white square of one size, so that no later step has to crop or pad them."""
 from PIL import Image
 
-SIDE = 224  # what the demo's vision tower sees
+SIDE = 224
 MARGIN = 0.06
 SMALLEST = 32
 

@@ -16,7 +16,7 @@ Decoder::Decoder(const DecoderConfig& c) : embed_tokens(declared({c.vocab_size, 
 }
 
 Tensor Decoder::embed(const Tensor& ids, torch::ScalarType type) const {
-  const auto known = torch::where(ids < embed_tokens.size(0), ids, torch::zeros_like(ids));
+  const auto known = torch::where((ids >= 0).logical_and(ids < embed_tokens.size(0)), ids, torch::zeros_like(ids));
   return torch::embedding(embed_tokens, known).to(type);
 }
 

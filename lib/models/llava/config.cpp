@@ -33,7 +33,7 @@ LlavaConfig read_whole(const ConfigReader& config) {
   c.model_type = config.text("model_type", "");
   const auto text = config.object("text_config");
   c.text = read_decoder_config(text);
-  const bool next = c.model_type == "llava_next";
+  const bool next = c.is_next();
   c.text.tie_word_embeddings = config.boolean("tie_word_embeddings", false) || (!next && c.text.tie_word_embeddings);
   c.vision = read_vit_config(config.object("vision_config"));
   read_features(config, c);
@@ -42,6 +42,10 @@ LlavaConfig read_whole(const ConfigReader& config) {
   c.projector.activation = parse_activation(config.text("projector_hidden_act", "gelu"), config.place("projector_hidden_act"));
   c.image_token_id = config.integer("image_token_index", config.integer("image_token_id", 32000));
   if (next) {
+    const int64_t patches = c.vision->patches_per_side() * c.vision->patches_per_side();
+    if (c.features_per_tile() != patches)
+      throw input_error("{}: leaves {} features of a tile with {} patches, which make no grid", config.place("vision_feature_select_strategy"),
+                        c.features_per_tile(), patches);
     for (const auto& pair : config.integer_pairs("image_grid_pinpoints")) {
       if (pair.size() != 2) throw input_error("{}: expected [height, width] pairs", config.place("image_grid_pinpoints"));
       c.grid_pinpoints.push_back({.width = static_cast<int>(pair[1]), .height = static_cast<int>(pair[0])});
@@ -58,6 +62,10 @@ int64_t parse_projector_type(const std::string& name) {
   if (name.size() >= 9 && name.starts_with("mlp") && name.ends_with("x_gelu") && name.size() == 10 && name[3] >= '1' && name[3] <= '9')
     return name[3] - '0';
   throw usage_error("/model/mm_projector_type: found \"{}\", expected linear or mlp2x_gelu", name);
+}
+
+int64_t LlavaConfig::num_vision_layers() const {
+  return feature_states.empty() ? 0 : *std::max_element(feature_states.begin(), feature_states.end());
 }
 
 int64_t LlavaConfig::features_per_tile() const {

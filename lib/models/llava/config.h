@@ -27,6 +27,8 @@ struct LlavaConfig {
   int64_t image_token_id = -1;
   std::vector<ImageSize> grid_pinpoints;   ///< LLaVA-NeXT
 
+  /// Blocks of the tower that are run: those up to the last hidden state in use.
+  int64_t num_vision_layers() const;
   bool is_next() const { return model_type == "llava_next"; }
   /// Features that one tile gives to the language model.
   int64_t features_per_tile() const;

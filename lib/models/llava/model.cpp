@@ -16,7 +16,7 @@ LlavaModel::LlavaModel(const LlavaConfig& config) : config_(config), language_mo
   const auto& text = config_.text;
   if (!text.tie_word_embeddings) lm_head_ = Linear(text.hidden_size, text.vocab_size, false);
   if (!config_.vision) return;
-  vision_tower_ = std::make_unique<Vit>(*config_.vision, *std::max_element(config_.feature_states.begin(), config_.feature_states.end()));
+  vision_tower_ = std::make_unique<Vit>(*config_.vision, config_.num_vision_layers());
   int64_t width = config_.vision->hidden_size * static_cast<int64_t>(config_.feature_states.size());
   for (int64_t i = 0; i < config_.projector.num_linears; ++i) {
     projector_.emplace_back(width, text.hidden_size, config_.projector.bias);
