@@ -88,7 +88,6 @@ json charts_of(const MetricsLog& log) {
   json charts = json::array();
   if (!log.steps.empty()) {
     json loss = chart("Loss", "", "training", column(log.steps, &StepMetrics::loss));
-    if (log.steps.size() >= 20) loss["smooth"] = true;
     if (!log.evaluations.empty())
       loss["series"].push_back(
           {{"name", "evaluation"}, {"points", column(log.evaluations, &EvalMetrics::eval_loss)}, {"marks", true}});
@@ -103,8 +102,11 @@ json charts_of(const MetricsLog& log) {
   } else if (!log.evaluations.empty()) {
     charts.push_back(chart("Loss", "", "evaluation", column(log.evaluations, &EvalMetrics::eval_loss)));
   }
-  for (auto& one : charts)
-    if (one["title"] == "Peak memory") one["from_zero"] = true;
+  for (auto& one : charts) {
+    const auto title = one["title"].get<std::string>();
+    one["from_zero"] = title == "Peak memory";
+    one["smooth"] = log.steps.size() >= 20 && (title == "Loss" || title == "Gradient norm" || title == "Throughput");
+  }
   return charts;
 }
 

@@ -15,11 +15,11 @@ body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 sys
 main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 40px; }
 h1 { font-size: 24px; margin: 0 0 16px; overflow-wrap: anywhere; }
 h2 { font-size: 17px; margin: 32px 0 12px; }
-.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(165px, 1fr)); gap: 12px; margin: 0 0 16px; }
+.figures { display: flex; flex-wrap: wrap; gap: 12px; margin: 0 0 16px; }
 .figure, .chart, details, figure { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.figure { padding: 10px 14px; }
+.figure { padding: 10px 14px; flex: 1 1 auto; min-width: 112px; }
 .figure dt { color: var(--soft); font-size: 12.5px; }
-.figure dd { margin: 0; font-size: 19px; font-weight: 600; font-variant-numeric: tabular-nums; }
+.figure dd { margin: 0; font-size: 18px; font-weight: 600; font-variant-numeric: tabular-nums; }
 #charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 14px; }
 .chart { padding: 12px 14px 6px; position: relative; }
 .chart:first-child { grid-column: 1 / -1; }
@@ -76,7 +76,7 @@ function text(value, unit) {
     return Number(value.toPrecision(3)) + ' ' + units[power];
   }
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2).replace(/\.?0+e/, 'e').replace('e+', 'e');
+  if (size !== 0 && (size < 1e-2 || size >= 1e6)) return value.toExponential(2).replace(/\.?0+e/, 'e').replace('e+', 'e');
   return String(Number(value.toPrecision(4)));
 }
 
@@ -124,7 +124,7 @@ function draw(chart, card) {
   const x = step => left + (step - first) / (last - first) * (width - left - right);
   const y = value => height - bottom - (value - low) / (high - low) * (height - top - bottom);
   const svg = make('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': chart.title});
-  for (const value of ticks(low, high, wide ? 6 : 4)) {
+  for (const value of ticks(low, high, wide ? 6 : 5)) {
     make('line', {class: 'grid', x1: left, x2: width - right, y1: y(value), y2: y(value)}, svg);
     make('text', {x: left - 8, y: y(value) + 4, 'text-anchor': 'end'}, svg).textContent = text(value, chart.unit);
   }
@@ -190,7 +190,7 @@ const cards = holder ? charts.map(chart => {
   if (chart.series.length > 1 || chart.smooth) chart.series.forEach((series, i) => {
     const key = document.createElement('span'), mark = document.createElement('i');
     mark.style.background = colours[i];
-    key.append(mark, series.name + (chart.smooth && i === 0 ? ' (thin: each step, bold: trend)' : ''));
+    key.append(mark, series.name + (chart.smooth && i === 0 ? ' (bold: trend)' : ''));
     header.append(key);
   });
   const tip = document.createElement('div');

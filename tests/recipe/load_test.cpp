@@ -205,8 +205,11 @@ TEST_F(RecipeTest, ShippedRecipesAndDevicesLoad) {
   int num_recipes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(recipes)) {
     if (entry.path().extension() != ".json") continue;
-    const bool lora = entry.path().stem().string().find("lora") != std::string::npos;
-    const auto log = log_of([&] { load_recipe(entry.path(), lora ? Command::kLoraFinetune : Command::kPretrain, {}); });
+    const auto name = entry.path().stem().string();
+    const auto command = name.find("lora") != std::string::npos    ? Command::kLoraFinetune
+                         : name.find("infer") != std::string::npos ? Command::kInfer
+                                                                   : Command::kPretrain;
+    const auto log = log_of([&] { load_recipe(entry.path(), command, {}); });
     EXPECT_THAT(log, IsEmpty()) << entry.path();
     ++num_recipes;
   }
