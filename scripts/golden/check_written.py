@@ -1,0 +1,84 @@
+"""Do transformers and PEFT read what vlmtune writes? Run the tests with VLMTUNE_KEEP_WRITTEN naming a folder, then this on it:
+
+    VLMTUNE_KEEP_WRITTEN=written build/tests/parity/parity_test --gtest_filter='*Written*'
+    venv/bin/python scripts/golden/check_written.py written
+
+adapters/CASE, merged/CASE and models/CASE must load without a missing or unexpected tensor and give the golden logits.
+"""
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from peft import PeftModel, set_peft_model_state_dict
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, LlavaForConditionalGeneration, LlavaNextForConditionalGeneration
+
+from tiny import ROOT, json
+
+TOLERANCE = 1e-4
+UNUSED = "vision_tower.encoder.layers.2."      # vlmtune does not load layers behind the selected one, so it writes no adapters of them
+
+
+def load(folder):
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    cls = {"llava": LlavaForConditionalGeneration, "llava_next": LlavaNextForConditionalGeneration}.get(kind, AutoModelForCausalLM)
+    model, info = cls.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+    problems = {k: sorted(v) for k, v in info.items() if v}
+    assert not problems, problems
+    return model.eval()
+
+
+def difference(model, case, logits):
+    golden = load_file(ROOT / "models" / case / "golden.safetensors")
+    batch = {k: golden[k] for k in ("input_ids", "attention_mask", "pixel_values", "image_sizes") if k in golden}
+    with torch.no_grad():
+        found = model(**batch).logits * batch["attention_mask"].unsqueeze(-1)
+    return (found - logits).abs().max().item()
+
+
+def golden_of(topic, case):
+    folder = ROOT / topic / case
+    golden = json.loads((folder / "golden.json").read_text())
+    return golden_of(topic, golden["same_as"]) if "same_as" in golden else (golden, load_file(folder / "golden.safetensors")["logits"])
+
+
+def check_adapter(folder):
+    golden, logits = golden_of("adapters", folder.name)
+    model = PeftModel.from_pretrained(load(ROOT / "models" / golden["base"]), folder).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = set_peft_model_state_dict(model, load_file(folder / "adapter_model.safetensors"))
+    assert not result.unexpected_keys, result.unexpected_keys
+    missing = [k for k in result.missing_keys if ("lora_" in k or "modules_to_save" in k) and UNUSED not in k]
+    assert not missing, missing
+    return difference(model, golden["base"], logits)
+
+
+def check_merged(folder):
+    golden, logits = golden_of("adapters", folder.name)
+    return difference(load(folder), golden["base"], logits)
+
+
+def check_model(folder):
+    return difference(load(folder), folder.name, golden_of("models", folder.name)[1])
+
+
+def main(root):
+    bad = count = 0
+    for topic, check in (("adapters", check_adapter), ("merged", check_merged), ("models", check_model)):
+        for folder in sorted(p for p in (root / topic).glob("*") if p.is_dir()):
+            count += 1
+            try:
+                found = check(folder)
+                verdict = "ok" if found <= TOLERANCE else "DIFFERENT"
+                print(f"{verdict:10} {found:.1e}  {topic}/{folder.name}")
+                bad += found > TOLERANCE
+            except Exception as error:      # one bad folder must not hide the others
+                print(f"FAILED     {topic}/{folder.name}: {type(error).__name__}: {error}")
+                bad += 1
+    return 1 if bad or not count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
