@@ -1,5 +1,10 @@
 #include "kernels/rope.h"
 
+#include <ATen/Parallel.h>
+
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/loops.h"
+
 namespace vlmtune::kernels {
 namespace {
 
@@ -7,8 +12,29 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// Keeps x's memory order, which is usually that of a transposed [B, T, H, d].
+Tensor rotate_loop(const Tensor& x, const Tensor& cos_table, const Tensor& sin_table, float sign) {
+  const auto cos = cos_table.contiguous(), sin = sin_table.contiguous();
+  auto y = torch::empty_like(x);
+  const int64_t batch = x.size(0), heads = x.size(1), tokens = x.size(2), size = x.size(3);
+  const int64_t table_batch = cos.size(0) == 1 ? 0 : tokens * size;
+  cpu::dispatch(x.scalar_type(), [&](auto type) {
+    using T = decltype(type);
+    at::parallel_for(0, batch * tokens, std::max<int64_t>(1, 8192 / (heads * size)), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t b = row / tokens, t = row % tokens, table = b * table_batch + t * size;
+        for (int64_t h = 0; h < heads; ++h)
+          cpu::rope_row<T>(x.data_ptr<T>() + b * x.stride(0) + h * x.stride(1) + t * x.stride(2), cos.data_ptr<T>() + table,
+                                  sin.data_ptr<T>() + table, y.data_ptr<T>() + b * y.stride(0) + h * y.stride(1) + t * y.stride(2), size, sign);
+      }
+    });
+  });
+  return y;
+}
+
 /// x * cos + sign * rotate_half(x) * sin.
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, double sign) {
+  if (cpu::has_loop(x) && x.stride(-1) == 1) return rotate_loop(x, cos, sin, static_cast<float>(sign));
   const auto halves = x.chunk(2, -1);
   return torch::addcmul(x * cos, torch::cat({halves[1].neg(), halves[0]}, -1), sin, sign);
 }

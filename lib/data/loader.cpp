@@ -106,11 +106,12 @@ class ItemStream {
     return issue_epoch_ + (whole ? 1 : 0) >= options_.num_epochs;
   }
 
+  /// Two optimizer steps ahead at most: more would only take memory and, on a CPU device, time from the step under way.
   /// Samples under way are taken to be as large as the largest so far.
   bool has_room() const {
     if (queue_.empty()) return true;
-    constexpr size_t kMostItems = 4096;
-    return queue_.size() < kMostItems && ready_bytes_ + (building_ + 1) * largest_ <= options_.prefetch_bytes;
+    const int64_t most = std::max<int64_t>(2 * options_.micro_batch_size * options_.accumulation(0), 2 * options_.num_workers);
+    return static_cast<int64_t>(queue_.size()) < most && ready_bytes_ + (building_ + 1) * largest_ <= options_.prefetch_bytes;
   }
 
   void work() {

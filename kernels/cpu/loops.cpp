@@ -1,0 +1,156 @@
+#include "kernels/cpu/loops.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cmath>
+#include <cstring>
+
+// A function compiled for several instruction sets, the best one of the machine being called. Sanitizers cannot
+// follow the dispatch, which runs before they are set up.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define VLMTUNE_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VLMTUNE_CLONES
+#endif
+#define VLMTUNE_INLINE inline __attribute__((always_inline))
+
+namespace vlmtune::kernels::cpu {
+namespace {
+
+constexpr int kLanes = 16;  // partial sums: fixed, so that every instruction set adds in the same order
+
+VLMTUNE_INLINE float load(float x) { return x; }
+VLMTUNE_INLINE float load(c10::BFloat16 x) {
+  const uint32_t bits = static_cast<uint32_t>(x.x) << 16;
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+VLMTUNE_INLINE float load(c10::Half x) { return static_cast<float>(x); }
+
+VLMTUNE_INLINE void store(float* y, float value) { *y = value; }
+VLMTUNE_INLINE void store(c10::BFloat16* y, float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1)) >> 16;  // to nearest, ties to even
+  y->x = static_cast<uint16_t>(value == value ? rounded : 0x7FC0u);
+}
+VLMTUNE_INLINE void store(c10::Half* y, float value) { *y = c10::Half(value); }
+
+template <typename T>
+VLMTUNE_INLINE float rounded(float value) {
+  T stored;
+  store(&stored, value);
+  return load(stored);
+}
+
+/// e^x with a relative error of about 2e-7: 2^n times a polynomial (Cephes' expf), in operations that vectorise.
+VLMTUNE_INLINE float exponential(float x) {
+  x = x > 88.0f ? 88.0f : x < -87.0f ? -87.0f : x;
+  const float n = std::floor(x * 1.44269504088896341f + 0.5f);
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
+  float power;
+  std::memcpy(&power, &bits, 4);
+  return p * power;
+}
+
+VLMTUNE_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+VLMTUNE_INLINE float sum_lanes(const float* lanes) {
+  float sum = 0;
+  for (int l = 0; l < kLanes; ++l) sum += lanes[l];
+  return sum;
+}
+
+/// Sum of f(i) for i in [0, size).
+template <typename F>
+VLMTUNE_INLINE float sum_over(int64_t size, F f) {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) lanes[l] += f(i + l);
+  float sum = sum_lanes(lanes);
+  for (; i < size; ++i) sum += f(i);
+  return sum;
+}
+
+template <typename T>
+VLMTUNE_INLINE void rms_norm_forward_loop(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t size, float eps) {
+  for (int64_t row = 0; row < rows; ++row, x += size, y += size) {
+    const float mean = sum_over(size, [&](int64_t i) { return load(x[i]) * load(x[i]); }) / static_cast<float>(size);
+    const float scale = rstd[row] = 1.0f / std::sqrt(mean + eps);
+    for (int64_t i = 0; i < size; ++i) store(y + i, load(weight[i]) * rounded<T>(load(x[i]) * scale));
+  }
+}
+
+template <typename T>
+VLMTUNE_INLINE void rms_norm_backward_loop(const T* dy, const T* x, const T* weight, const float* rstd, T* dx, int64_t rows, int64_t size) {
+  for (int64_t row = 0; row < rows; ++row, x += size, dy += size, dx += size) {
+    const float scale = rstd[row];
+    const float mean = sum_over(size, [&](int64_t i) { return load(dy[i]) * load(weight[i]) * load(x[i]); }) * scale * scale / static_cast<float>(size);
+    for (int64_t i = 0; i < size; ++i) store(dx + i, (load(dy[i]) * load(weight[i]) - load(x[i]) * mean) * scale);
+  }
+}
+
+template <typename T>
+VLMTUNE_INLINE void rope_row_loop(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) {
+  const int64_t half = size / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = load(x[i]), b = load(x[i + half]);
+    store(y + i, rounded<T>(a * load(cos[i])) - sign * rounded<T>(b * load(sin[i])));
+    store(y + i + half, rounded<T>(b * load(cos[i + half])) + sign * rounded<T>(a * load(sin[i + half])));
+  }
+}
+
+template <typename T>
+VLMTUNE_INLINE void swiglu_forward_loop(const T* gate, const T* up, T* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) store(y + i, rounded<T>(load(gate[i]) * sigmoid(load(gate[i]))) * load(up[i]));
+}
+
+template <typename T>
+VLMTUNE_INLINE void swiglu_backward_loop(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = load(gate[i]), s = sigmoid(g), d = load(dy[i]);
+    store(dup + i, d * g * s);
+    store(dgate + i, d * load(up[i]) * s * (1.0f + g * (1.0f - s)));
+  }
+}
+
+}  // namespace
+
+#define VLMTUNE_INSTANTIATE(T)                                                                                              \
+  template <>                                                                                                               \
+  VLMTUNE_CLONES void rms_norm_forward<T>(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t size, float eps) { \
+    rms_norm_forward_loop(x, weight, y, rstd, rows, size, eps);                                                             \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  VLMTUNE_CLONES void rms_norm_backward<T>(const T* dy, const T* x, const T* weight, const float* rstd, T* dx, int64_t rows, int64_t size) { \
+    rms_norm_backward_loop(dy, x, weight, rstd, dx, rows, size);                                                   \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  VLMTUNE_CLONES void rope_row<T>(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) {                 \
+    rope_row_loop(x, cos, sin, y, size, sign);                                                                              \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  VLMTUNE_CLONES void swiglu_forward<T>(const T* gate, const T* up, T* y, int64_t count) {                                  \
+    swiglu_forward_loop(gate, up, y, count);                                                                                \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  VLMTUNE_CLONES void swiglu_backward<T>(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {        \
+    swiglu_backward_loop(dy, gate, up, dgate, dup, count);                                                                  \
+  }
+
+VLMTUNE_INSTANTIATE(float)
+VLMTUNE_INSTANTIATE(c10::BFloat16)
+VLMTUNE_INSTANTIATE(c10::Half)
+
+}  // namespace vlmtune::kernels::cpu

@@ -1,0 +1,27 @@
+// Row-wise loops of the CPU kernels on raw pointers, each compiled for AVX-512, AVX2 and plain x86-64 and chosen when
+// the program starts. T is float, c10::BFloat16 or c10::Half; arithmetic is fp32.
+#pragma once
+#include <cstdint>
+
+namespace vlmtune::kernels::cpu {
+
+/// y[r] = weight * cast(x[r] * rstd[r]); x, y [rows, D], weight [D], rstd [rows].
+template <typename T>
+void rms_norm_forward(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t size, float eps);
+
+/// dx of rms_norm.
+template <typename T>
+void rms_norm_backward(const T* dy, const T* x, const T* weight, const float* rstd, T* dx, int64_t rows, int64_t size);
+
+/// Rotates one head row: y = x * cos + sign * rotate_half(x) * sin, all of `size` channels.
+template <typename T>
+void rope_row(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign);
+
+/// y = silu(gate) * up.
+template <typename T>
+void swiglu_forward(const T* gate, const T* up, T* y, int64_t count);
+
+template <typename T>
+void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count);
+
+}  // namespace vlmtune::kernels::cpu
