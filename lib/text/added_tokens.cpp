@@ -53,7 +53,8 @@ void AddedTokenMatcher::add(std::string_view pattern, const AddedToken* token) {
 }
 
 template <typename Accept>
-const AddedToken* AddedTokenMatcher::search(std::string_view text, size_t position, size_t& length, const Accept& accept) const {
+const AddedToken* AddedTokenMatcher::search(std::string_view text, size_t position, size_t& length,
+                                            const Accept& accept) const {
   if (!starts_[static_cast<unsigned char>(text[position])]) return nullptr;
   const AddedToken* best = nullptr;
   uint32_t node = 0;

@@ -11,8 +11,8 @@
 namespace vlmtune {
 namespace {
 
-constexpr size_t kMaxCachedWord = 64;      // bytes; longer words are rarely met twice
-constexpr size_t kMaxCachedWords = 4096;   // in each shard
+constexpr size_t kMaxCachedWord = 64;     // bytes; longer words are rarely met twice
+constexpr size_t kMaxCachedWords = 4096;  // in each shard
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -93,7 +93,8 @@ BpeModel::BpeModel(Vocabulary vocabulary_in, const std::vector<Merge>& merges, B
       cache_(std::make_unique<WordCache>()) {
   const auto& vocabulary = this->vocabulary();
   if (options_.unk_token) unk_ = vocabulary.id_of(*options_.unk_token);
-  for (int byte = 0; byte < 256; ++byte) byte_ids_[byte] = vocabulary.id_of(fmt::format("<0x{:02X}>", byte)).value_or(-1);
+  for (int byte = 0; byte < 256; ++byte)
+    byte_ids_[byte] = vocabulary.id_of(fmt::format("<0x{:02X}>", byte)).value_or(-1);
   for (char32_t c = 0; c < character_ids_.size(); ++c) {
     std::string text;
     append_utf8(text, c);
@@ -108,7 +109,8 @@ BpeModel::BpeModel(Vocabulary vocabulary_in, const std::vector<Merge>& merges, B
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     auto tail = right.starts_with(prefix) ? right.substr(prefix.size()) : right;
-    merges_->insert(id(left, rank), id(right, rank), static_cast<int32_t>(rank), id(left + tail, rank));
+    auto left_id = id(left, rank), right_id = id(right, rank);
+    merges_->insert(left_id, right_id, static_cast<int32_t>(rank), id(left + tail, rank));
   }
 }
 
@@ -116,7 +118,7 @@ BpeModel::~BpeModel() = default;
 
 void BpeModel::tokenize(std::string_view word, std::vector<TokenPiece>& pieces) const {
   if (options_.ignore_merges) {
-    if (auto whole = vocabulary().id_of(word)) {
+    if (auto whole = vocabulary().id_of(word); whole && !is_forbidden(*whole)) {
       pieces.push_back({*whole, static_cast<uint32_t>(word.size())});
       return;
     }
@@ -161,9 +163,11 @@ void BpeModel::split_into_characters(std::string_view word, std::vector<TokenPie
   }
 }
 
-void BpeModel::append_unknown(std::string_view character, bool& last_was_unknown, std::vector<TokenPiece>& pieces) const {
+void BpeModel::append_unknown(std::string_view character, bool& last_was_unknown,
+                              std::vector<TokenPiece>& pieces) const {
   auto byte_id = [&](char c) { return byte_ids_[static_cast<unsigned char>(c)]; };
-  if (options_.byte_fallback && std::all_of(character.begin(), character.end(), [&](char c) { return byte_id(c) >= 0; })) {
+  if (options_.byte_fallback &&
+      std::all_of(character.begin(), character.end(), [&](char c) { return byte_id(c) >= 0; })) {
     for (char c : character) pieces.push_back({byte_id(c), 1});
     last_was_unknown = false;
     return;
@@ -195,7 +199,7 @@ void BpeModel::apply_merges(std::vector<TokenPiece>& pieces) const {
   queue.clear(), previous.resize(pieces.size()), next.resize(pieces.size());
   auto consider = [&](int32_t left, int32_t right) {
     if (left < 0 || right >= n) return;
-    if (const auto* merge = merges_->find(pieces[left].id, pieces[right].id)) {
+    if (const auto* merge = merges_->find(pieces[left].id, pieces[right].id); merge && !is_forbidden(merge->merged)) {
       queue.push_back({merge->rank, static_cast<uint32_t>(left), pieces[left].id, pieces[right].id, merge->merged});
       std::push_heap(queue.begin(), queue.end());
     }
@@ -208,7 +212,8 @@ void BpeModel::apply_merges(std::vector<TokenPiece>& pieces) const {
     queue.pop_back();
     auto left = static_cast<int32_t>(merge.position);
     auto right = next[left];
-    bool stale = pieces[left].length == 0 || right >= n || pieces[left].id != merge.left || pieces[right].id != merge.right;
+    bool stale =
+        pieces[left].length == 0 || right >= n || pieces[left].id != merge.left || pieces[right].id != merge.right;
     if (stale) continue;
     pieces[left] = {merge.merged, pieces[left].length + pieces[right].length};
     pieces[right].length = 0;

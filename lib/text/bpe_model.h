@@ -39,7 +39,7 @@ class BpeModel : public TokenModel {
 
   BpeOptions options_;
   std::optional<int32_t> unk_;
-  std::array<int32_t, 256> byte_ids_;        // of <0x00>..<0xFF>; -1 where absent
+  std::array<int32_t, 256> byte_ids_;         // of <0x00>..<0xFF>; -1 where absent
   std::array<int32_t, 0x800> character_ids_;  // of the one-character tokens below U+0800
   std::unique_ptr<MergeTable> merges_;
   std::unique_ptr<WordCache> cache_;

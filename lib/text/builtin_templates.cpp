@@ -7,21 +7,25 @@ namespace vlmtune {
 namespace {
 
 // The parts of a message in their order; one newline belongs to an image.
-#define CONTENT_MACRO                                                                                             \
-  "{%- macro content(message) -%}{%- for part in message.content -%}"                                              \
-  "{%- if part.type == 'image' -%}{{ image_token }}{{ '' if loop.last else '\\n' }}{%- else -%}{{ part.text }}{%- endif -%}" \
+#define CONTENT_MACRO                                                                                               \
+  "{%- macro content(message) -%}{%- for part in message.content -%}"                                               \
+  "{%- if part.type == 'image' -%}{{ image_token }}{{ '' if loop.last else '\\n' }}{%- else -%}{{ part.text }}{%- " \
+  "endif -%}"                                                                                                       \
   "{%- endfor -%}{%- endmacro -%}"
 
-#define FIND_SYSTEM(fallback)                                                                  \
-  "{%- set ns = namespace(system='" fallback "', first=true) -%}{%- for message in messages -%}" \
+#define FIND_SYSTEM(fallback)                         \
+  "{%- set ns = namespace(system='" fallback          \
+  "', first=true) -%}{%- for message in messages -%}" \
   "{%- if message.role == 'system' -%}{%- set ns.system = content(message) -%}{%- endif -%}{%- endfor -%}"
 
-#define REFUSE_OTHER_ROLES \
-  "{%- elif message.role != 'system' -%}{{ raise_exception('the roles are system, user and assistant, found ' + message.role) }}{%- endif -%}"
+#define REFUSE_OTHER_ROLES                                                                                        \
+  "{%- elif message.role != 'system' -%}{{ raise_exception('the roles are system, user and assistant, found ' + " \
+  "message.role) }}{%- endif -%}"
 
 // LLaVA conversation.py, SeparatorStyle.TWO: "system USER: q ASSISTANT: a</s>USER: q ASSISTANT:".
 constexpr const char* kVicunaV1 = CONTENT_MACRO FIND_SYSTEM(
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite "
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
+    "and polite "
     "answers to the user\\'s questions.") R"(
 {{- ns.system + ' ' -}}
 {%- for message in messages -%}
@@ -31,7 +35,8 @@ constexpr const char* kVicunaV1 = CONTENT_MACRO FIND_SYSTEM(
 
 // SeparatorStyle.LLAMA_2. The first <s> is left to the tokenizer, as LLaVA does.
 constexpr const char* kLlavaLlama2 = CONTENT_MACRO FIND_SYSTEM(
-    "You are a helpful language and vision assistant. You are able to understand the visual content that the user provides, and assist the "
+    "You are a helpful language and vision assistant. You are able to understand the visual content that the user "
+    "provides, and assist the "
     "user with a variety of tasks using natural language.") R"(
 {%- for message in messages -%}
 {%- if message.role == 'user' -%}
@@ -95,16 +100,28 @@ constexpr const char* kPlain = R"(
 
 const std::vector<BuiltinTemplate>& templates() {
   static const std::vector<BuiltinTemplate> all = {
-      {"vicuna_v1", kVicunaV1}, {"llava_llama_2", kLlavaLlama2}, {"llama-2", kLlama2}, {"mistral", kMistral},
-      {"llava_mistral", kLlavaMistral}, {"chatml", kChatml}, {"chatml_direct", kChatmlDirect}, {"plain", kPlain, true},
+      {"vicuna_v1", kVicunaV1},
+      {"llava_llama_2", kLlavaLlama2},
+      {"llama-2", kLlama2},
+      {"mistral", kMistral},
+      {"llava_mistral", kLlavaMistral},
+      {"chatml", kChatml},
+      {"chatml_direct", kChatmlDirect},
+      {"plain", kPlain, true},
   };
   return all;
 }
 
 // Spellings of LLaVA's conv_templates and of common tools.
 const std::pair<const char*, const char*> kAliases[] = {
-    {"v1", "vicuna_v1"},         {"llava_v1", "vicuna_v1"},          {"vicuna", "vicuna_v1"},        {"llama_2", "llama-2"},
-    {"llama2", "llama-2"},       {"mistral_instruct", "llava_mistral"}, {"mistral_direct", "chatml_direct"}, {"v0_plain", "plain"},
+    {"v1", "vicuna_v1"},
+    {"llava_v1", "vicuna_v1"},
+    {"vicuna", "vicuna_v1"},
+    {"llama_2", "llama-2"},
+    {"llama2", "llama-2"},
+    {"mistral_instruct", "llava_mistral"},
+    {"mistral_direct", "chatml_direct"},
+    {"v0_plain", "plain"},
 };
 
 }  // namespace
@@ -114,7 +131,8 @@ const BuiltinTemplate* find_builtin_template(const std::string& name) {
   for (const auto& [alias, target] : kAliases) {
     if (name == alias) wanted = target;
   }
-  auto found = std::find_if(templates().begin(), templates().end(), [&](const auto& one) { return one.name == wanted; });
+  auto found =
+      std::find_if(templates().begin(), templates().end(), [&](const auto& one) { return one.name == wanted; });
   return found == templates().end() ? nullptr : &*found;
 }
 

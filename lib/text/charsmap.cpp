@@ -23,7 +23,12 @@ std::string decode_base64(const std::string& text) {
   uint32_t bits = 0;
   int count = 0;
   for (char c : text) {
-    int digit = c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52 : c == '+' ? 62 : c == '/' ? 63 : -1;
+    int digit = c >= 'A' && c <= 'Z'   ? c - 'A'
+                : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                : c >= '0' && c <= '9' ? c - '0' + 52
+                : c == '+'             ? 62
+                : c == '/'             ? 63
+                                       : -1;
     if (c == '=') break;
     if (digit < 0) throw std::invalid_argument("not base64");
     bits = bits << 6 | static_cast<uint32_t>(digit);
@@ -50,7 +55,8 @@ size_t grapheme_end(std::string_view text, size_t begin) {
 CharsmapNormalizer::CharsmapNormalizer(const std::string& blob) {
   if (blob.size() < 4) throw std::invalid_argument("the character map is shorter than its header");
   size_t trie_bytes = read_u32(blob, 0);
-  if (trie_bytes % 4 != 0 || trie_bytes > blob.size() - 4) throw std::invalid_argument("the character map's trie is longer than the map");
+  if (trie_bytes % 4 != 0 || trie_bytes > blob.size() - 4)
+    throw std::invalid_argument("the character map's trie is longer than the map");
   for (size_t at = 4; at < 4 + trie_bytes; at += 4) trie_.push_back(read_u32(blob, at));
   strings_ = blob.substr(4 + trie_bytes);
 }

@@ -1,4 +1,5 @@
-// The precompiled character map of sentencepiece (its nmt_nfkc and the like): a double-array trie from strings to strings.
+// The precompiled character map of sentencepiece (its nmt_nfkc and the like): a double-array trie from strings to
+// strings.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,7 +1,6 @@
 #include "lib/text/chat_template.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "lib/base/errors.h"
@@ -19,7 +18,9 @@ namespace {
 /// Whether a role's content is handed over as a list of parts.
 struct ContentForms {
   bool system = false, user = false, assistant = false;
-  bool is_list(const std::string& role) const { return role == "system" ? system : role == "assistant" ? assistant : user; }
+  bool is_list(const std::string& role) const {
+    return role == "system" ? system : role == "assistant" ? assistant : user;
+  }
 };
 
 Value content_value(const Message& message, int index, bool as_list, const std::string& image_token) {
@@ -36,16 +37,29 @@ Value content_value(const Message& message, int index, bool as_list, const std::
   jinja::Text text;
   for (size_t i = 0; i < message.parts.size(); ++i) {
     bool image = message.parts[i].kind == MessagePart::Kind::kImage;
-    if (!image) text.append(message.parts[i].text, index);
-    else text.append(image_token + (i + 1 < message.parts.size() ? "\n" : ""), jinja::kTemplateSource);
+    if (!image)
+      text.append(message.parts[i].text, index);
+    else
+      text.append(image_token + (i + 1 < message.parts.size() ? "\n" : ""), jinja::kTemplateSource);
   }
   return Value::text(std::move(text));
 }
 
-size_t count_occurrences(std::string_view text, std::string_view part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + part.size())) ++count;
-  return count;
+/// Whether every message has a part in the text, and no list was printed as text.
+bool shows_all(const jinja::Text& text, size_t num_messages) {
+  std::vector<bool> shown(num_messages, false);
+  std::string written_by_template;
+  size_t begin = 0;
+  for (const auto& run : text.runs()) {
+    if (run.source == jinja::kTemplateSource)
+      written_by_template += text.bytes().substr(begin, run.end - begin) + "\n";
+    else
+      shown[static_cast<size_t>(run.source)] = true;
+    begin = run.end;
+  }
+  bool printed_list = written_by_template.find("'type'") != std::string::npos ||
+                      written_by_template.find("\"type\"") != std::string::npos;
+  return !printed_list && std::all_of(shown.begin(), shown.end(), [](bool one) { return one; });
 }
 
 }  // namespace
@@ -66,15 +80,17 @@ struct ChatTemplate::State {
         if (auto bad = find_invalid_utf8(part.text)) throw input_error("message {}: not UTF-8 at byte {}", i + 1, *bad);
       }
       auto index = static_cast<int>(i);
-      jinja::Dict dict = {{Value::text("role"), Value::text(message.role)},
-                          {Value::text("content"), content_value(message, index, how.is_list(message.role), tokens.image_token)}};
+      jinja::Dict dict = {
+          {Value::text("role"), Value::text(message.role)},
+          {Value::text("content"), content_value(message, index, how.is_list(message.role), tokens.image_token)}};
       if (plain) dict.emplace_back(Value::text("newline"), Value::text(jinja::Text("\n", index)));
       list.push_back(Value::dict(std::move(dict)));
     }
-    std::unordered_map<std::string, Value> variables = {{"messages", Value::list(std::move(list))},
-                                                        {"add_generation_prompt", Value::boolean(add_generation_prompt)},
-                                                        {"tools", Value::none()},
-                                                        {"documents", Value::none()}};
+    std::unordered_map<std::string, Value> variables = {
+        {"messages", Value::list(std::move(list))},
+        {"add_generation_prompt", Value::boolean(add_generation_prompt)},
+        {"tools", Value::none()},
+        {"documents", Value::none()}};
     auto put = [&](const char* name, const std::string& token) {
       if (!token.empty()) variables[name] = Value::text(token);
     };
@@ -85,23 +101,17 @@ struct ChatTemplate::State {
 
   /// Tries the forms on a short conversation; see the class comment. All lists first, then fewer of them.
   void choose_forms() {
-    constexpr std::array<const char*, 3> kMarks = {"vlmprobesystem", "vlmprobeuser", "vlmprobeassistant"};
-    auto message = [](const char* role, const char* text) { return Message{role, {{MessagePart::Kind::kText, text}}}; };
+    auto message = [](const char* role) { return Message{role, {{MessagePart::Kind::kText, "trial"}}}; };
     for (bool with_system : {true, false}) {
       std::vector<Message> trial;
-      if (with_system) trial.push_back(message("system", kMarks[0]));
-      trial.push_back(message("user", kMarks[1])), trial.push_back(message("assistant", kMarks[2]));
+      if (with_system) trial.push_back(message("system"));
+      trial.push_back(message("user")), trial.push_back(message("assistant"));
       for (int bits = 7; bits >= 0; --bits) {
         ContentForms how{(bits & 1) != 0, (bits & 4) != 0, (bits & 2) != 0};
         try {
-          auto text = run(trial, false, how).bytes();
-          bool shown = true;
-          for (size_t i = with_system ? 0 : 1; i < kMarks.size(); ++i) shown = shown && count_occurrences(text, kMarks[i]) == 1;
-          bool printed_list = text.find("'type'") != std::string::npos || text.find("\"type\"") != std::string::npos;
-          if (plain || (shown && !printed_list)) {
-            forms = how;
-            return;
-          }
+          if (!shows_all(run(trial, false, how), trial.size())) continue;
+          forms = how;
+          return;
         } catch (const UserError&) {
           continue;
         }
@@ -115,7 +125,8 @@ ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(const ChatTemplate&) = default;
 ChatTemplate& ChatTemplate::operator=(const ChatTemplate&) = default;
 
-ChatTemplate ChatTemplate::from_source(const std::string& source, const std::string& origin, const TemplateTokens& tokens) {
+ChatTemplate ChatTemplate::from_source(const std::string& source, const std::string& origin,
+                                       const TemplateTokens& tokens) {
   auto state = std::make_shared<State>();
   state->code.emplace(source, origin);
   state->origin = origin;
@@ -192,9 +203,12 @@ std::vector<PromptSpan> ChatTemplate::render(const std::vector<Message>& message
   }
   size_t images = 0;
   for (const auto& message : messages) {
-    images += static_cast<size_t>(std::count_if(message.parts.begin(), message.parts.end(), [](const auto& part) { return part.kind == MessagePart::Kind::kImage; }));
+    images += static_cast<size_t>(std::count_if(message.parts.begin(), message.parts.end(), [](const auto& part) {
+      return part.kind == MessagePart::Kind::kImage;
+    }));
   }
-  if (slots != images) throw input_error("{}: the chat template writes {} image slots for {} images", state_->origin, slots, images);
+  if (slots != images)
+    throw input_error("{}: the chat template writes {} image slots for {} images", state_->origin, slots, images);
   return spans;
 }
 

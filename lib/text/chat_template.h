@@ -31,8 +31,8 @@ struct TemplateTokens {
 /// A Jinja chat template of a checkpoint, or a built-in one.
 ///
 /// How content is handed over: templates written for images read message.content as a list of {type, text} parts,
-/// others as one string. Each role gets the list form if a trial conversation then shows its text once and no list
-/// printed as text; else a string, in which an image is the image token and a newline.
+/// others as one string. Each role gets the list form if a trial conversation then shows the text of every message and
+/// no list printed as text; else a string, in which an image is the image token and a newline.
 class ChatTemplate {
  public:
   /// `override_name` "": the checkpoint's own (chat_template.jinja, chat_template.json, processor_config.json,
@@ -40,12 +40,13 @@ class ChatTemplate {
   /// template file. Without any, the result is empty(). Errors: input_error with file and line.
   static ChatTemplate from_checkpoint(const std::filesystem::path& dir, const std::string& override_name);
 
-  /// Built-in: "vicuna_v1", "llava_llama_2", "llama-2", "mistral", "llava_mistral", "chatml", "chatml_direct", "plain" (and
-  /// LLaVA's own spellings of these). Errors: input_error that lists the names.
+  /// Built-in: "vicuna_v1", "llava_llama_2", "llama-2", "mistral", "llava_mistral", "chatml", "chatml_direct", "plain"
+  /// (and LLaVA's own spellings of these). Errors: input_error that lists the names.
   static ChatTemplate named(const std::string& name, const TemplateTokens& tokens = {});
 
   /// A template given as text; `origin` names it in errors.
-  static ChatTemplate from_source(const std::string& source, const std::string& origin, const TemplateTokens& tokens = {});
+  static ChatTemplate from_source(const std::string& source, const std::string& origin,
+                                  const TemplateTokens& tokens = {});
 
   ChatTemplate();
   ~ChatTemplate();
@@ -61,8 +62,8 @@ class ChatTemplate {
   bool answers_end_themselves() const;
 
   /// Control text that spells the image token becomes an image slot; there must be one for each image of the messages.
-  /// Neighbouring spans differ in kind or turn; no text span is empty. Errors: input_error, with the template's own message
-  /// when it refuses the conversation.
+  /// Neighbouring spans differ in kind or turn; no text span is empty. Errors: input_error, with the template's own
+  /// message when it refuses the conversation.
   std::vector<PromptSpan> render(const std::vector<Message>& messages, bool add_generation_prompt) const;
 
   /// The rendered text with images as the image token: transformers' apply_chat_template(tokenize=False).

@@ -24,7 +24,8 @@ std::unique_ptr<DecoderPart> part(Make make) {
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content) {
   std::string out;
   size_t at = 0;
-  for (size_t found; !pattern.empty() && (found = text.find(pattern, at)) != std::string_view::npos; at = found + pattern.size()) {
+  for (size_t found; !pattern.empty() && (found = text.find(pattern, at)) != std::string_view::npos;
+       at = found + pattern.size()) {
     out += text.substr(at, found - at);
     out += content;
   }
@@ -38,8 +39,10 @@ class ReplaceStage : public DecodeStage {
   ReplaceStage(std::string pattern, std::string content, bool fused)
       : pattern_(std::move(pattern)), content_(std::move(content)), fused_(fused) {}
   void push(std::string_view piece, const Sink& sink) override {
-    if (fused_) held_ += piece;
-    else sink(replace_all(piece, pattern_, content_));
+    if (fused_)
+      held_ += piece;
+    else
+      sink(replace_all(piece, pattern_, content_));
   }
   void finish(const Sink& sink) override {
     if (fused_) sink(replace_all(held_, pattern_, content_));
@@ -105,7 +108,8 @@ class StripStage : public DecodeStage {
     std::string text = held_ + std::string(piece);
     held_.clear();
     size_t end = text.size(), trailing = 0;
-    while (trailing < stop_ && std::string_view(text).substr(0, end).ends_with(character_)) end -= character_.size(), ++trailing;
+    while (trailing < stop_ && std::string_view(text).substr(0, end).ends_with(character_))
+      end -= character_.size(), ++trailing;
     if (fused_) held_ = text.substr(end);
     text.resize(end);
     if (!text.empty() || !fused_) sink(text);
@@ -148,7 +152,8 @@ class ByteLevelStage : public DecodeStage {
 
 class MetaspaceStage : public DecodeStage {
  public:
-  MetaspaceStage(std::string replacement, bool strip_first) : replacement_(std::move(replacement)), strip_(strip_first), first_(strip_first) {}
+  MetaspaceStage(std::string replacement, bool strip_first)
+      : replacement_(std::move(replacement)), strip_(strip_first), first_(strip_first) {}
   void push(std::string_view piece, const Sink& sink) override {
     sink(replace_all(piece, replacement_, first_ ? "" : " "));
     first_ = false;

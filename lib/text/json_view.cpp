@@ -15,9 +15,12 @@ const Json& json(const void* node) { return *static_cast<const Json*>(node); }
 std::string escape_pointer(std::string_view key) {
   std::string out;
   for (char c : key) {
-    if (c == '~') out += "~0";
-    else if (c == '/') out += "~1";
-    else out += c;
+    if (c == '~')
+      out += "~0";
+    else if (c == '/')
+      out += "~1";
+    else
+      out += c;
   }
   return out;
 }
@@ -86,7 +89,8 @@ void JsonView::each_item(const std::function<void(const JsonView&)>& visit) cons
 void JsonView::each_member(const std::function<void(const std::string&, const JsonView&)>& visit) const {
   const auto& node = json(node_);
   if (!node.is_object()) throw error(fmt::format("expected an object, found {}", node.type_name()));
-  for (const auto& [key, value] : node.items()) visit(key, JsonView(document_, &value, pointer_ + "/" + escape_pointer(key)));
+  for (const auto& [key, value] : node.items())
+    visit(key, JsonView(document_, &value, pointer_ + "/" + escape_pointer(key)));
 }
 
 void JsonView::each_integer(const std::function<void(const std::string&, int64_t)>& visit) const {

@@ -20,9 +20,10 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-/// Appends `replacement` for [begin, end) of `source`. Bytes that are equal at both ends keep their labels; the changed middle
-/// gets all labels of what it replaces.
-void append_rewritten(LabelledText& out, const LabelledText& source, size_t begin, size_t end, std::string_view replacement) {
+/// Appends `replacement` for [begin, end) of `source`. Bytes that are equal at both ends keep their labels; the changed
+/// middle gets all labels of what it replaces.
+void append_rewritten(LabelledText& out, const LabelledText& source, size_t begin, size_t end,
+                      std::string_view replacement) {
   out.text += replacement;
   if (!source.labelled()) return;
   size_t shared = std::min(end - begin, replacement.size()), head = 0, tail = 0;
@@ -43,10 +44,12 @@ void NormalizerSequence::apply(LabelledText& text) const {
 
 std::string UnicodeNormalizer::normalize(std::string_view text) const {
   bool compose = form_ == Form::kNfc || form_ == Form::kNfkc, compatible = form_ == Form::kNfkc || form_ == Form::kNfkd;
-  int options = UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compatible ? UTF8PROC_COMPAT : 0);
+  int options =
+      UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compatible ? UTF8PROC_COMPAT : 0);
   utf8proc_uint8_t* result = nullptr;
-  auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                             &result, static_cast<utf8proc_option_t>(options));
+  auto length =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                   &result, static_cast<utf8proc_option_t>(options));
   if (length < 0) return std::string(text);  // only for text that is not UTF-8, which was refused before
   std::string normalized(reinterpret_cast<const char*>(result), static_cast<size_t>(length));
   std::free(result);

@@ -45,7 +45,8 @@ class LowercaseNormalizer : public Normalizer {
 /// Every match of a string or pattern becomes `content`.
 class ReplaceNormalizer : public Normalizer {
  public:
-  ReplaceNormalizer(std::string literal, std::string content) : literal_(std::move(literal)), content_(std::move(content)) {}
+  ReplaceNormalizer(std::string literal, std::string content)
+      : literal_(std::move(literal)), content_(std::move(content)) {}
   ReplaceNormalizer(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void apply(LabelledText& text) const override;
 

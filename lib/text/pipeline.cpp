@@ -11,7 +11,8 @@ namespace {
 LabelledText slice(const LabelledText& text, size_t begin, size_t end) {
   LabelledText part{text.text.substr(begin, end - begin), {}};
   if (text.labelled()) {
-    part.labels.assign(text.labels.begin() + static_cast<std::ptrdiff_t>(begin), text.labels.begin() + static_cast<std::ptrdiff_t>(end));
+    part.labels.assign(text.labels.begin() + static_cast<std::ptrdiff_t>(begin),
+                       text.labels.begin() + static_cast<std::ptrdiff_t>(end));
   }
   return part;
 }
@@ -24,7 +25,8 @@ EncodedToken added_piece(const LabelledText& text, const AddedTokenMatcher::Matc
 
 /// Calls `on_text(part, begins_at_0)` and `on_token` for the text cut at its added tokens.
 template <typename OnText, typename OnToken>
-void cut_at_added(LabelledText text, const AddedTokenMatcher& matcher, ParseRule rule, const OnText& on_text, const OnToken& on_token) {
+void cut_at_added(LabelledText text, const AddedTokenMatcher& matcher, ParseRule rule, const OnText& on_text,
+                  const OnToken& on_token) {
   auto matches = matcher.find_all(text, rule);
   if (matches.empty()) {
     on_text(std::move(text), true);
@@ -62,6 +64,7 @@ void TokenizerPipeline::add_token_without_id(AddedToken token) {
 void TokenizerPipeline::finish() {
   for (const auto& token : added_) {
     added_by_id_[token->id] = token.get();
+    if (token->special) model->forbid(token->id);
     token->written = token->content;
     if (token->normalized && normalizer) {
       LabelledText pattern{token->content, {}};
@@ -72,16 +75,21 @@ void TokenizerPipeline::finish() {
   }
 }
 
-void TokenizerPipeline::encode(LabelledText text, bool at_start, ParseRule rule, std::vector<EncodedToken>& tokens) const {
+void TokenizerPipeline::encode(LabelledText text, bool at_start, ParseRule rule,
+                               std::vector<EncodedToken>& tokens) const {
   if (auto bad = find_invalid_utf8(text.text)) throw input_error("text to tokenize is not UTF-8 at byte {}", *bad);
-  auto on_text = [&](LabelledText part, bool first) { encode_section(std::move(part), at_start && first, rule, tokens); };
+  auto on_text = [&](LabelledText part, bool first) {
+    encode_section(std::move(part), at_start && first, rule, tokens);
+  };
   cut_at_added(std::move(text), raw_matcher_, rule, on_text, [&](EncodedToken token) { tokens.push_back(token); });
 }
 
-void TokenizerPipeline::encode_section(LabelledText section, bool at_start, ParseRule rule, std::vector<EncodedToken>& tokens) const {
+void TokenizerPipeline::encode_section(LabelledText section, bool at_start, ParseRule rule,
+                                       std::vector<EncodedToken>& tokens) const {
   if (normalizer) normalizer->apply(section);
   auto on_text = [&](LabelledText part, bool first) { encode_words(std::move(part), at_start && first, tokens); };
-  cut_at_added(std::move(section), normalized_matcher_, rule, on_text, [&](EncodedToken token) { tokens.push_back(token); });
+  cut_at_added(std::move(section), normalized_matcher_, rule, on_text,
+               [&](EncodedToken token) { tokens.push_back(token); });
 }
 
 void TokenizerPipeline::encode_words(LabelledText section, bool at_start, std::vector<EncodedToken>& tokens) const {

@@ -16,9 +16,9 @@ namespace vlmtune {
 
 struct EncodedToken {
   int64_t id;
-  uint8_t labels;      ///< all labels of its bytes
-  bool added;          ///< an added token, so not from the model
-  bool ends_turn;      ///< an added token at the place behind an answer
+  uint8_t labels;  ///< all labels of its bytes
+  bool added;      ///< an added token, so not from the model
+  bool ends_turn;  ///< an added token at the place behind an answer
 };
 
 class TokenizerPipeline {
@@ -31,7 +31,7 @@ class TokenizerPipeline {
   std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
   bool adds_bos = false, adds_eos = false;
   std::optional<std::string> template_bos;  ///< what the post-processor puts in front
-  std::string origin;  ///< the file, for errors
+  std::string origin;                       ///< the file, for errors
 
   /// Adds or replaces (by content) an added token. False when the id is out of range.
   bool add_token(AddedToken token);

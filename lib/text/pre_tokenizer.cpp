@@ -22,11 +22,19 @@ void append_parts(const std::vector<Part>& parts, SplitBehavior behavior, std::v
   for (const auto& part : parts) {
     bool joins = false;
     switch (behavior) {
-      case SplitBehavior::kRemoved: break;
-      case SplitBehavior::kIsolated: break;
-      case SplitBehavior::kContiguous: joins = part.is_delimiter == previous_was_delimiter && &part != &parts.front(); break;
-      case SplitBehavior::kMergedWithPrevious: joins = part.is_delimiter && !previous_was_delimiter; break;
-      case SplitBehavior::kMergedWithNext: joins = next_joins && !part.is_delimiter; break;
+      case SplitBehavior::kRemoved:
+        break;
+      case SplitBehavior::kIsolated:
+        break;
+      case SplitBehavior::kContiguous:
+        joins = part.is_delimiter == previous_was_delimiter && &part != &parts.front();
+        break;
+      case SplitBehavior::kMergedWithPrevious:
+        joins = part.is_delimiter && !previous_was_delimiter;
+        break;
+      case SplitBehavior::kMergedWithNext:
+        joins = next_joins && !part.is_delimiter;
+        break;
     }
     next_joins = part.is_delimiter;
     previous_was_delimiter = part.is_delimiter;
@@ -114,8 +122,10 @@ bool CharacterPreTokenizer::find(std::string_view word, size_t start, size_t& be
   return false;
 }
 
-ByteLevelPreTokenizer::ByteLevelPreTokenizer(bool add_prefix_space, bool use_regex) : add_prefix_space_(add_prefix_space) {
-  if (use_regex) gpt2_split_ = std::make_unique<SplitPreTokenizer>(Regex(kGpt2Pattern), SplitBehavior::kIsolated, false);
+ByteLevelPreTokenizer::ByteLevelPreTokenizer(bool add_prefix_space, bool use_regex)
+    : add_prefix_space_(add_prefix_space) {
+  if (use_regex)
+    gpt2_split_ = std::make_unique<SplitPreTokenizer>(Regex(kGpt2Pattern), SplitBehavior::kIsolated, false);
 }
 
 void ByteLevelPreTokenizer::apply(Words& words) const {
@@ -124,8 +134,10 @@ void ByteLevelPreTokenizer::apply(Words& words) const {
     for (auto [begin, end] : words.ranges) {
       size_t first = spaced.source.text.size();
       bool labelled = words.source.labelled();
-      if (words.source.text[begin] != ' ') spaced.source.append(" ", words.source.label_at(begin) & kAnswerByte, labelled);
-      for (size_t i = begin; i < end; ++i) spaced.source.append({&words.source.text[i], 1}, words.source.label_at(i), labelled);
+      if (words.source.text[begin] != ' ')
+        spaced.source.append(" ", words.source.label_at(begin) & kAnswerByte, labelled);
+      for (size_t i = begin; i < end; ++i)
+        spaced.source.append({&words.source.text[i], 1}, words.source.label_at(i), labelled);
       spaced.ranges.emplace_back(first, spaced.source.text.size());
     }
     words.source = std::move(spaced.source), words.ranges = std::move(spaced.ranges);

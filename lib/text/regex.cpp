@@ -86,7 +86,9 @@ bool Regex::find(std::string_view text, size_t start, size_t& begin, size_t& end
   int rc = match(0);
   if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = match(PCRE2_NO_JIT);
   if (rc == PCRE2_ERROR_NOMATCH) return false;
-  if (rc < 0) throw input_error("the tokenizer's pattern {} fails on a text of {} bytes (PCRE2 error {})", code_->pattern, text.size(), rc);
+  if (rc < 0)
+    throw input_error("the tokenizer's pattern {} fails on a text of {} bytes (PCRE2 error {})", code_->pattern,
+                      text.size(), rc);
   auto* offsets = pcre2_get_ovector_pointer(data);
   begin = offsets[0], end = offsets[1];
   return end >= begin;  // \K can turn them round

@@ -12,7 +12,8 @@ namespace {
 /// Fields of one protobuf message, one after the other.
 class FieldReader {
  public:
-  FieldReader(std::string_view bytes, size_t base, const std::string& origin) : bytes_(bytes), base_(base), origin_(origin) {}
+  FieldReader(std::string_view bytes, size_t base, const std::string& origin)
+      : bytes_(bytes), base_(base), origin_(origin) {}
 
   /// Moves to the next field; false at the end.
   bool next() {
@@ -21,11 +22,20 @@ class FieldReader {
     field_ = tag >> 3;
     wire_ = static_cast<int>(tag & 7);
     switch (wire_) {
-      case 0: number_ = varint(); break;
-      case 1: take(8); break;
-      case 2: take(varint()); break;
-      case 5: take(4); break;
-      default: fail(fmt::format("wire type {}", wire_));
+      case 0:
+        number_ = varint();
+        break;
+      case 1:
+        take(8);
+        break;
+      case 2:
+        take(varint());
+        break;
+      case 5:
+        take(4);
+        break;
+      default:
+        fail(fmt::format("wire type {}", wire_));
     }
     return true;
   }
@@ -44,7 +54,9 @@ class FieldReader {
     std::memcpy(&value, payload_.data(), 4);
     return value;
   }
-  FieldReader message() const { return FieldReader(bytes(), base_ + static_cast<size_t>(payload_.data() - bytes_.data()), origin_); }
+  FieldReader message() const {
+    return FieldReader(bytes(), base_ + static_cast<size_t>(payload_.data() - bytes_.data()), origin_);
+  }
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
@@ -90,14 +102,30 @@ SentencepieceModel::Piece read_piece(FieldReader fields) {
 void read_trainer_spec(FieldReader fields, SentencepieceModel& model) {
   while (fields.next()) {
     switch (fields.field()) {
-      case 3: model.type = static_cast<SentencepieceModel::ModelType>(fields.number()); break;
-      case 35: model.byte_fallback = fields.number() != 0; break;
-      case 40: model.unk_id = static_cast<int>(fields.number()); break;
-      case 41: model.bos_id = static_cast<int>(fields.number()); break;
-      case 42: model.eos_id = static_cast<int>(fields.number()); break;
-      case 45: model.unk_piece = fields.text(); break;
-      case 46: model.bos_piece = fields.text(); break;
-      case 47: model.eos_piece = fields.text(); break;
+      case 3:
+        model.type = static_cast<SentencepieceModel::ModelType>(fields.number());
+        break;
+      case 35:
+        model.byte_fallback = fields.number() != 0;
+        break;
+      case 40:
+        model.unk_id = static_cast<int>(fields.number());
+        break;
+      case 41:
+        model.bos_id = static_cast<int>(fields.number());
+        break;
+      case 42:
+        model.eos_id = static_cast<int>(fields.number());
+        break;
+      case 45:
+        model.unk_piece = fields.text();
+        break;
+      case 46:
+        model.bos_piece = fields.text();
+        break;
+      case 47:
+        model.eos_piece = fields.text();
+        break;
     }
   }
 }
@@ -118,7 +146,8 @@ SentencepieceModel parse_sentencepiece_model(std::string_view bytes, const std::
     if (fields.field() == 1) model.pieces.push_back(read_piece(fields.message()));
     if (fields.field() == 2) read_trainer_spec(fields.message(), model);
     if (fields.field() == 3) read_normalizer_spec(fields.message(), model);
-    if (static_cast<int64_t>(model.pieces.size()) > kMaxTokenId) throw input_error("{}: more than {} pieces", origin, kMaxTokenId);
+    if (static_cast<int64_t>(model.pieces.size()) > kMaxTokenId)
+      throw input_error("{}: more than {} pieces", origin, kMaxTokenId);
   }
   if (model.pieces.empty()) throw input_error("{}: not a sentencepiece model: it has no pieces", origin);
   return model;

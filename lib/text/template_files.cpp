@@ -36,9 +36,12 @@ std::optional<std::string> template_in(const JsonView& config) {
 void read_token(const JsonView& config, const char* key, std::string& token) {
   config.each_member([&](const std::string& name, const JsonView& value) {
     if (name != key) return;
-    if (value.is_null()) token.clear();
-    else if (value.is_object()) token = value.string_or("content", "");
-    else token = value.as_string();
+    if (value.is_null())
+      token.clear();
+    else if (value.is_object())
+      token = value.string_or("content", "");
+    else
+      token = value.as_string();
   });
 }
 
@@ -65,22 +68,28 @@ TemplateTokens read_template_tokens(const fs::path& dir) {
   TemplateTokens tokens;
   std::string tokenizer_class, model_type;
   std::optional<JsonView> config, map, processor;
-  auto read = [&](const char* name) { return is_file(dir / name) ? std::optional(JsonView::parse_file(dir / name)) : std::nullopt; };
+  auto read = [&](const char* name) {
+    return is_file(dir / name) ? std::optional(JsonView::parse_file(dir / name)) : std::nullopt;
+  };
   config = read("tokenizer_config.json"), processor = read("processor_config.json");
   bool lists_added = config && config->find("added_tokens_decoder");
   if (!lists_added) map = read("special_tokens_map.json");
   if (config) tokenizer_class = config->string_or("tokenizer_class", "");
   if (auto model = read("config.json")) model_type = model->string_or("model_type", "");
-  auto reference = is_file(dir / "tokenizer.json") ? reference_class(tokenizer_class, model_type) : ReferenceClass::kLlama;
-  if (reference == ReferenceClass::kAsWritten) tokens.bos_token.clear(), tokens.eos_token.clear(), tokens.unk_token.clear();
+  auto reference =
+      is_file(dir / "tokenizer.json") ? reference_class(tokenizer_class, model_type) : ReferenceClass::kLlama;
+  if (reference == ReferenceClass::kAsWritten)
+    tokens.bos_token.clear(), tokens.eos_token.clear(), tokens.unk_token.clear();
   if (reference == ReferenceClass::kGpt2) tokens.bos_token = tokens.eos_token = tokens.unk_token = "<|endoftext|>";
-  if (reference == ReferenceClass::kQwen2) tokens.bos_token.clear(), tokens.eos_token = tokens.unk_token = tokens.pad_token = "<|endoftext|>";
+  if (reference == ReferenceClass::kQwen2)
+    tokens.bos_token.clear(), tokens.eos_token = tokens.unk_token = tokens.pad_token = "<|endoftext|>";
   for (const auto* source : {&config, &map}) {
     if (!*source) continue;
     read_token(**source, "bos_token", tokens.bos_token), read_token(**source, "eos_token", tokens.eos_token);
     read_token(**source, "unk_token", tokens.unk_token), read_token(**source, "pad_token", tokens.pad_token);
     read_token(**source, "image_token", tokens.image_token);
-    if (auto extra = (*source)->find("extra_special_tokens"); extra && extra->is_object()) read_token(*extra, "image_token", tokens.image_token);
+    if (auto extra = (*source)->find("extra_special_tokens"); extra && extra->is_object())
+      read_token(*extra, "image_token", tokens.image_token);
   }
   if (processor) read_token(*processor, "image_token", tokens.image_token);
   if (tokens.image_token.empty()) tokens.image_token = "<image>";

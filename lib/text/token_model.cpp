@@ -15,9 +15,15 @@ const std::string* Vocabulary::token_of(int64_t id) const {
   return id >= 0 && id < size() ? tokens_[static_cast<size_t>(id)] : nullptr;
 }
 
+void TokenModel::forbid(int32_t id) {
+  if (id < 0 || id >= vocabulary_.size()) return;
+  forbidden_.resize(static_cast<size_t>(vocabulary_.size()));
+  forbidden_[static_cast<size_t>(id)] = true;
+}
+
 void WordLevelModel::tokenize(std::string_view word, std::vector<TokenPiece>& pieces) const {
   auto id = vocabulary().id_of(word);
-  if (!id) id = unk_;
+  if (!id || is_forbidden(*id)) id = unk_;
   if (id) pieces.push_back({*id, static_cast<uint32_t>(word.size())});
 }
 

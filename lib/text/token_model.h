@@ -51,9 +51,17 @@ class TokenModel {
   /// Appends the pieces of `word`, which is valid UTF-8 and not empty.
   virtual void tokenize(std::string_view word, std::vector<TokenPiece>& pieces) const = 0;
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  /// Never makes this token from text: control tokens are parsed, not spelled.
+  void forbid(int32_t id);
+
+ protected:
+  bool is_forbidden(int32_t id) const {
+    return static_cast<size_t>(id) < forbidden_.size() && forbidden_[static_cast<size_t>(id)];
+  }
 
  private:
   Vocabulary vocabulary_;
+  std::vector<bool> forbidden_;
 };
 
 /// The whole word or nothing but the unknown token.

@@ -43,7 +43,8 @@ bool mark_end_of_turn(const TokenizerPipeline& pipeline, LabelledText& text, siz
 }
 
 /// Joins the spans, cut at images, and cares for the end of each answer.
-PromptItems lay_out(const TokenizerPipeline& pipeline, const std::vector<PromptSpan>& spans, std::optional<int64_t> eos) {
+PromptItems lay_out(const TokenizerPipeline& pipeline, const std::vector<PromptSpan>& spans,
+                    std::optional<int64_t> eos) {
   PromptItems result;
   LabelledText text;
   std::vector<size_t> answer_ends;
@@ -51,14 +52,19 @@ PromptItems lay_out(const TokenizerPipeline& pipeline, const std::vector<PromptS
     size_t done = 0;
     auto emit = [&](size_t end) {
       if (end == done) return;
-      auto cut = [&](auto& all) { return std::decay_t<decltype(all)>(all.begin() + static_cast<std::ptrdiff_t>(done), all.begin() + static_cast<std::ptrdiff_t>(end)); };
+      auto cut = [&](auto& all) {
+        return std::decay_t<decltype(all)>(all.begin() + static_cast<std::ptrdiff_t>(done),
+                                           all.begin() + static_cast<std::ptrdiff_t>(end));
+      };
       result.items.push_back({{cut(text.text), cut(text.labels)}, std::nullopt});
       done = end;
     };
     for (size_t end : answer_ends) {
       if (mark_end_of_turn(pipeline, text, end)) continue;
-      if (!eos) ++result.open_answers;
-      else emit(end), result.items.push_back({{}, eos});
+      if (!eos)
+        ++result.open_answers;
+      else
+        emit(end), result.items.push_back({{}, eos});
     }
     emit(text.text.size());
     text = {}, answer_ends.clear();
@@ -92,7 +98,8 @@ std::shared_ptr<const Tokenizer> Tokenizer::load(const std::filesystem::path& mo
 
 std::vector<int64_t> Tokenizer::encode(std::string_view text, bool parse_added_tokens) const {
   std::vector<EncodedToken> tokens;
-  pipeline_->encode({std::string(text), {}}, true, parse_added_tokens ? ParseRule::kEverywhere : ParseRule::kNowhere, tokens);
+  pipeline_->encode({std::string(text), {}}, true, parse_added_tokens ? ParseRule::kEverywhere : ParseRule::kNowhere,
+                    tokens);
   std::vector<int64_t> ids;
   ids.reserve(tokens.size());
   for (const auto& token : tokens) ids.push_back(token.id);

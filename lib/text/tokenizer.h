@@ -30,8 +30,8 @@ struct PromptOptions {
 /// The tokenizer of a checkpoint. Immutable and safe to share between threads.
 class Tokenizer {
  public:
-  /// Reads tokenizer.json, else tokenizer.model (sentencepiece), with tokenizer_config.json, special_tokens_map.json and
-  /// added_tokens.json beside it. Errors: input_error with file and JSON pointer.
+  /// Reads tokenizer.json, else tokenizer.model (sentencepiece), with tokenizer_config.json, special_tokens_map.json
+  /// and added_tokens.json beside it. Errors: input_error with file and JSON pointer.
   static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& model_dir);
 
   ~Tokenizer();

@@ -38,7 +38,8 @@ struct Settings {
 
 void add_token(TokenizerPipeline& pipeline, const JsonView& place, AddedToken token) {
   auto id = token.id;
-  if (!pipeline.add_token(std::move(token))) throw place.error(fmt::format("the id is {}, expected 0 to {}", id, kMaxTokenId));
+  if (!pipeline.add_token(std::move(token)))
+    throw place.error(fmt::format("the id is {}, expected 0 to {}", id, kMaxTokenId));
 }
 
 /// "<s>", or {"content": "<s>", ...} as an added token.
@@ -80,17 +81,20 @@ void add_listed_specials(TokenizerPipeline& pipeline, const JsonView& source, co
     auto token = read_special(value);
     if (!pipeline.is_added(token.content)) pipeline.add_token_without_id(std::move(token));
   };
-  if (list->is_array()) list->each_item(add);
-  else list->each_member([&](const std::string&, const JsonView& value) { add(value); });
+  if (list->is_array())
+    list->each_item(add);
+  else
+    list->each_member([&](const std::string&, const JsonView& value) { add(value); });
 }
 
-void apply_settings(TokenizerPipeline& pipeline, const Settings& settings, const SentencepieceModel& names, bool has_names,
-                    const std::optional<std::string>& pad_fallback) {
+void apply_settings(TokenizerPipeline& pipeline, const Settings& settings, const SentencepieceModel& names,
+                    bool has_names, const std::optional<std::string>& pad_fallback) {
   auto decoder = settings.config ? settings.config->find("added_tokens_decoder") : std::nullopt;
   if (decoder) {
     std::vector<std::pair<int64_t, JsonView>> entries;
     decoder->each_member([&](const std::string& key, const JsonView& value) {
-      if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != std::string::npos) throw value.error("expected a token id as the key");
+      if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != std::string::npos)
+        throw value.error("expected a token id as the key");
       entries.emplace_back(std::stoll(key), value);
     });
     std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -98,10 +102,14 @@ void apply_settings(TokenizerPipeline& pipeline, const Settings& settings, const
   } else if (settings.added) {
     settings.added->each_member([&](const std::string& token, const JsonView& id) {
       if (pipeline.is_added(token)) return;
-      add_token(pipeline, id, {.content = token, .id = static_cast<int32_t>(std::clamp<int64_t>(id.as_integer(), -1, kMaxTokenId + 1))});
+      add_token(
+          pipeline, id,
+          {.content = token, .id = static_cast<int32_t>(std::clamp<int64_t>(id.as_integer(), -1, kMaxTokenId + 1))});
     });
   }
-  auto fallback = [&](const std::string& name) { return has_names && !name.empty() ? std::optional(name) : std::nullopt; };
+  auto fallback = [&](const std::string& name) {
+    return has_names && !name.empty() ? std::optional(name) : std::nullopt;
+  };
   set_named(pipeline, settings, "bos_token", pipeline.bos_token, fallback(names.bos_piece));
   set_named(pipeline, settings, "eos_token", pipeline.eos_token, fallback(names.eos_piece));
   set_named(pipeline, settings, "unk_token", pipeline.unk_token, fallback(names.unk_piece));
@@ -155,7 +163,8 @@ std::vector<BpeModel::Merge> derive_merges(const SentencepieceModel& model, cons
       cut += utf8_width(piece.text, cut), ++characters;
       if (cut >= piece.text.size() || total > 256) break;  // a piece that long is damage; its cuts are quadratic work
       auto left = piece.text.substr(0, cut), right = piece.text.substr(cut);
-      if (vocabulary.id_of(left) && vocabulary.id_of(right)) ways.push_back({characters, total - characters, left, right});
+      if (vocabulary.id_of(left) && vocabulary.id_of(right))
+        ways.push_back({characters, total - characters, left, right});
     }
     std::stable_sort(ways.begin(), ways.end(), [](const Candidate& a, const Candidate& b) {
       return std::tie(a.left_length, a.right_length) < std::tie(b.left_length, b.right_length);
@@ -190,13 +199,15 @@ void read_sentencepiece(const SentencepieceModel& model, const Settings& setting
       }
     }
   } else {
-    throw input_error("{}: sentencepiece model type {} (word or character), expected BPE or unigram", pipeline.origin, static_cast<int>(model.type));
+    throw input_error("{}: sentencepiece model type {} (word or character), expected BPE or unigram", pipeline.origin,
+                      static_cast<int>(model.type));
   }
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     auto type = model.pieces[id].type;
     bool control = type == SentencepieceModel::PieceType::kControl;
     if (!control && type != SentencepieceModel::PieceType::kUserDefined) continue;
-    pipeline.add_token({.content = model.pieces[id].text, .id = static_cast<int32_t>(id), .normalized = false, .special = control});
+    pipeline.add_token(
+        {.content = model.pieces[id].text, .id = static_cast<int32_t>(id), .normalized = false, .special = control});
   }
 }
 
@@ -208,7 +219,8 @@ std::string model_type_of(const fs::path& dir) {
 }  // namespace
 
 std::unique_ptr<TokenizerPipeline> load_tokenizer_files(const fs::path& dir) {
-  Settings settings{parse_if_there(dir / "tokenizer_config.json"), std::nullopt, parse_if_there(dir / "added_tokens.json")};
+  Settings settings{parse_if_there(dir / "tokenizer_config.json"), std::nullopt,
+                    parse_if_there(dir / "added_tokens.json")};
   bool lists_added = settings.config && settings.config->find("added_tokens_decoder");
   if (!lists_added) settings.map = parse_if_there(dir / "special_tokens_map.json");
 

@@ -10,8 +10,8 @@ namespace vlmtune {
 /// Errors: input_error with file and place.
 std::unique_ptr<TokenizerPipeline> load_tokenizer_files(const std::filesystem::path& model_dir);
 
-/// How the reference builds the tokenizer of a folder: from tokenizer.json as it stands, or by a class of its own that takes
-/// only vocabulary, merges, post-processor and added tokens from the file.
+/// How the reference builds the tokenizer of a folder: from tokenizer.json as it stands, or by a class of its own that
+/// takes only vocabulary, merges, post-processor and added tokens from the file.
 enum class ReferenceClass { kAsWritten, kLlama, kGpt2, kQwen2 };
 
 /// `tokenizer_class` of tokenizer_config.json and `model_type` of config.json ("" when absent).

@@ -29,7 +29,8 @@ auto with_pattern(const JsonView& value, const OnRegex& on_regex, const OnString
 
 JsonView parts_of(const JsonView& value, const char* key) {
   auto parts = value.at(key);
-  if (!parts.is_array() || parts.size() > kMaxParts) throw parts.error(fmt::format("expected an array of at most {} parts", kMaxParts));
+  if (!parts.is_array() || parts.size() > kMaxParts)
+    throw parts.error(fmt::format("expected an array of at most {} parts", kMaxParts));
   return parts;
 }
 
@@ -40,8 +41,9 @@ SplitBehavior read_behavior(const JsonView& value) {
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
-  throw value.at("behavior").error(
-      fmt::format("found \"{}\", expected Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous", name));
+  throw value.at("behavior")
+      .error(fmt::format("found \"{}\", expected Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous",
+                         name));
 }
 
 MetaspacePreTokenizer::PrependScheme read_prepend_scheme(const JsonView& value) {
@@ -59,7 +61,9 @@ MetaspacePreTokenizer::PrependScheme read_prepend_scheme(const JsonView& value) 
 void read_post_processor(const JsonView& value, TokenizerPipeline& pipeline, int depth = 0) {
   auto type = value.type();
   if (type == "Sequence" && depth < 4) {
-    parts_of(value, "processors").each_item([&](const JsonView& part) { read_post_processor(part, pipeline, depth + 1); });
+    parts_of(value, "processors").each_item([&](const JsonView& part) {
+      read_post_processor(part, pipeline, depth + 1);
+    });
   } else if (type == "TemplateProcessing") {
     auto single = parts_of(value, "single");
     bool before = true;
@@ -88,7 +92,8 @@ std::vector<BpeModel::Merge> read_merges(const JsonView& merges) {
     }
     auto text = merge.as_string();
     auto space = text.find(' ');
-    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) throw merge.error("expected two strings and one space");
+    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
+      throw merge.error("expected two strings and one space");
     result.push_back({text.substr(0, space), text.substr(space + 1)});
   });
   return result;
@@ -97,13 +102,15 @@ std::vector<BpeModel::Merge> read_merges(const JsonView& merges) {
 Vocabulary read_vocabulary(const JsonView& vocab) {
   Vocabulary vocabulary;
   vocab.each_integer([&](const std::string& token, int64_t id) {
-    if (!vocabulary.add(token, id)) throw vocab.error(fmt::format("\"{}\" has the id {}, expected 0 to {}", token, id, kMaxTokenId));
+    if (!vocabulary.add(token, id))
+      throw vocab.error(fmt::format("\"{}\" has the id {}, expected 0 to {}", token, id, kMaxTokenId));
   });
   return vocabulary;
 }
 
 std::unique_ptr<TokenModel> read_bpe(const JsonView& value) {
-  if (auto dropout = value.find("dropout"); dropout && dropout->as_number() != 0) throw dropout->error("BPE dropout is random; expected null or 0");
+  if (auto dropout = value.find("dropout"); dropout && dropout->as_number() != 0)
+    throw dropout->error("BPE dropout is random; expected null or 0");
   BpeOptions options;
   if (auto unk = value.find("unk_token")) options.unk_token = unk->as_string();
   options.continuing_subword_prefix = value.string_or("continuing_subword_prefix", "");
@@ -122,10 +129,13 @@ std::unique_ptr<TokenModel> read_bpe(const JsonView& value) {
 std::unique_ptr<TokenModel> read_unigram(const JsonView& value) {
   std::vector<UnigramModel::Piece> pieces;
   auto vocab = value.at("vocab");
-  vocab.each_item([&](const JsonView& piece) { pieces.push_back({piece.item(0).as_string(), piece.item(1).as_number()}); });
+  vocab.each_item([&](const JsonView& piece) {
+    pieces.push_back({piece.item(0).as_string(), piece.item(1).as_number()});
+  });
   std::optional<int32_t> unk;
   if (auto id = value.find("unk_id")) {
-    if (id->as_integer() < 0 || static_cast<size_t>(id->as_integer()) >= pieces.size()) throw id->error("expected an index into the vocabulary");
+    if (id->as_integer() < 0 || static_cast<size_t>(id->as_integer()) >= pieces.size())
+      throw id->error("expected an index into the vocabulary");
     unk = static_cast<int32_t>(id->as_integer());
   }
   if (pieces.empty()) throw vocab.error("the vocabulary is empty");
@@ -160,8 +170,10 @@ std::unique_ptr<Normalizer> read_normalizer(const JsonView& value) {
   if (type == "NFKD") return std::make_unique<UnicodeNormalizer>(Form::kNfkd);
   if (type == "Lowercase") return std::make_unique<LowercaseNormalizer>();
   if (type == "Prepend") return std::make_unique<PrependNormalizer>(value.at("prepend").as_string());
-  if (type == "Strip") return std::make_unique<StripNormalizer>(value.bool_or("strip_left", true), value.bool_or("strip_right", true));
-  if (type == "Precompiled") return std::make_unique<CharsmapNormalizer>(CharsmapNormalizer::from_base64(value.at("precompiled_charsmap")));
+  if (type == "Strip")
+    return std::make_unique<StripNormalizer>(value.bool_or("strip_left", true), value.bool_or("strip_right", true));
+  if (type == "Precompiled")
+    return std::make_unique<CharsmapNormalizer>(CharsmapNormalizer::from_base64(value.at("precompiled_charsmap")));
   if (type == "Replace") {
     auto content = value.at("content").as_string();
     auto make = [&](auto pattern) { return std::make_unique<ReplaceNormalizer>(std::move(pattern), content); };
@@ -174,11 +186,14 @@ std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonView& value) {
   auto type = value.type();
   if (type == "Sequence") {
     std::vector<std::unique_ptr<PreTokenizer>> parts;
-    parts_of(value, "pretokenizers").each_item([&](const JsonView& part) { parts.push_back(read_pre_tokenizer(part)); });
+    parts_of(value, "pretokenizers").each_item([&](const JsonView& part) {
+      parts.push_back(read_pre_tokenizer(part));
+    });
     return std::make_unique<PreTokenizerSequence>(std::move(parts));
   }
   if (type == "ByteLevel") {
-    return std::make_unique<ByteLevelPreTokenizer>(value.bool_or("add_prefix_space", true), value.bool_or("use_regex", true));
+    return std::make_unique<ByteLevelPreTokenizer>(value.bool_or("add_prefix_space", true),
+                                                   value.bool_or("use_regex", true));
   }
   if (type == "Split") {
     auto behavior = read_behavior(value);
@@ -191,13 +206,15 @@ std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonView& value) {
     return std::make_unique<CharacterPreTokenizer>(is_numeric, behavior);
   }
   if (type == "Punctuation") return std::make_unique<CharacterPreTokenizer>(is_punctuation, read_behavior(value));
-  if (type == "WhitespaceSplit") return std::make_unique<CharacterPreTokenizer>(is_white_space, SplitBehavior::kRemoved);
+  if (type == "WhitespaceSplit")
+    return std::make_unique<CharacterPreTokenizer>(is_white_space, SplitBehavior::kRemoved);
   if (type == "Whitespace") {
     constexpr const char* kWords = R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}]+|[^\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\s]+)";
     return std::make_unique<SplitPreTokenizer>(Regex(kWords), SplitBehavior::kRemoved, true);
   }
   if (type == "Metaspace") {
-    return std::make_unique<MetaspacePreTokenizer>(value.string_or("replacement", "\u2581"), read_prepend_scheme(value), value.bool_or("split", true));
+    return std::make_unique<MetaspacePreTokenizer>(value.string_or("replacement", "\u2581"), read_prepend_scheme(value),
+                                                   value.bool_or("split", true));
   }
   throw value.error(fmt::format("unknown pre-tokenizer \"{}\"", type));
 }
@@ -247,11 +264,14 @@ void read_tokenizer_json(const JsonView& root, TokenizerPipeline& pipeline) {
   pipeline.model = read_model(root.at("model"));
   if (auto normalizer = root.find("normalizer")) pipeline.normalizer = read_normalizer(*normalizer);
   if (auto pre_tokenizer = root.find("pre_tokenizer")) pipeline.pre_tokenizer = read_pre_tokenizer(*pre_tokenizer);
-  if (auto decoder = root.find("decoder")) read_decoder(*decoder, pipeline.decoder);
-  else pipeline.decoder.push_back(make_joining_decoder());
+  if (auto decoder = root.find("decoder"))
+    read_decoder(*decoder, pipeline.decoder);
+  else
+    pipeline.decoder.push_back(make_joining_decoder());
   if (auto post_processor = root.find("post_processor")) read_post_processor(*post_processor, pipeline);
   if (auto added = root.find("added_tokens")) {
-    added->each_item([&](const JsonView& token) { pipeline.add_token(read_added_token(token, token.at("id").as_integer())); });
+    added->each_item(
+        [&](const JsonView& token) { pipeline.add_token(read_added_token(token, token.at("id").as_integer())); });
   }
 }
 

@@ -21,8 +21,8 @@ char32_t next_code_point(std::string_view text, size_t& position);
 
 void append_utf8(std::string& text, char32_t code_point);
 
-/// Appends `bytes` with each maximal invalid part replaced by U+FFFD, as Rust's from_utf8_lossy and Python's "replace" do.
-/// With `more_follows`, an unfinished character at the end is left alone. Returns the number of bytes taken.
+/// Appends `bytes` with each maximal invalid part replaced by U+FFFD, as Rust's from_utf8_lossy and Python's "replace"
+/// do. With `more_follows`, an unfinished character at the end is left alone. Returns the number of bytes taken.
 size_t append_utf8_lossy(std::string& text, std::string_view bytes, bool more_follows);
 
 /// Unicode White_Space.

@@ -44,7 +44,7 @@ void UnigramModel::tokenize(std::string_view word, std::vector<TokenPiece>& piec
     size_t width = utf8_width(word, begin);
     bool single_found = false;
     for (size_t length = width; length <= longest_ && begin + length <= word.size();) {
-      if (auto id = vocabulary().id_of(word.substr(begin, length))) {
+      if (auto id = vocabulary().id_of(word.substr(begin, length)); id && !is_forbidden(*id)) {
         double score = best[begin].score + scores_[static_cast<size_t>(*id)];
         auto& target = best[begin + length];
         if (score > target.score) target = {score, begin, *id};
@@ -62,8 +62,10 @@ void UnigramModel::tokenize(std::string_view word, std::vector<TokenPiece>& piec
   for (size_t end = word.size(); end > 0; end = best[end].from) {
     auto length = static_cast<uint32_t>(end - best[end].from);
     bool unknown = best[end].id < 0;
-    if (unknown && !reversed.empty() && reversed.back().id < 0) reversed.back().length += length;  // neighbours fuse
-    else reversed.push_back({best[end].id, length});
+    if (unknown && !reversed.empty() && reversed.back().id < 0)
+      reversed.back().length += length;  // neighbours fuse
+    else
+      reversed.push_back({best[end].id, length});
   }
   size_t at = 0;
   for (auto piece = reversed.rbegin(); piece != reversed.rend(); ++piece) {
@@ -75,11 +77,14 @@ void UnigramModel::tokenize(std::string_view word, std::vector<TokenPiece>& piec
     }
     std::vector<TokenPiece> bytes;
     for (char c : text) {
-      auto id = byte_fallback_ ? vocabulary().id_of(fmt::format("<0x{:02X}>", static_cast<unsigned char>(c))) : std::nullopt;
+      auto id =
+          byte_fallback_ ? vocabulary().id_of(fmt::format("<0x{:02X}>", static_cast<unsigned char>(c))) : std::nullopt;
       if (id) bytes.push_back({*id, 1});
     }
-    if (bytes.size() == text.size()) pieces.insert(pieces.end(), bytes.begin(), bytes.end());
-    else if (unk_) pieces.push_back({*unk_, piece->length});
+    if (bytes.size() == text.size())
+      pieces.insert(pieces.end(), bytes.begin(), bytes.end());
+    else if (unk_)
+      pieces.push_back({*unk_, piece->length});
   }
 }
 

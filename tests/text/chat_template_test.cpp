@@ -31,16 +31,11 @@ std::vector<Message> conversation(const Json& json) {
   std::vector<Message> messages;
   for (const auto& one : json) {
     Message message{one.at("role"), {}};
-    for (const auto& part : one.at("parts")) message.parts.push_back(part.contains("image") ? image() : text(part.at("text")));
+    for (const auto& part : one.at("parts"))
+      message.parts.push_back(part.contains("image") ? image() : text(part.at("text")));
     messages.push_back(std::move(message));
   }
   return messages;
-}
-
-std::string join(const std::vector<PromptSpan>& spans) {
-  std::string out;
-  for (const auto& span : spans) out += span.kind == SpanKind::kImage ? "<image>" : span.text;
-  return out;
 }
 
 TEST(ChatTemplate, RenderingsEqualTransformers) {
@@ -63,36 +58,44 @@ TEST(ChatTemplate, SpansSayWhoWroteWhat) {
   auto chat = ChatTemplate::from_source(read(golden() / "llava-1.5.jinja"), "llava-1.5");
   auto spans = chat.render({{"user", {image(), text("Is <image> here? </s>")}}, {"assistant", {text("No.")}}}, false);
   using enum SpanKind;
-  std::vector<PromptSpan> expected = {{kControl, "USER: ", -1}, {kImage, "", -1}, {kControl, "\n", -1}, {kText, "Is <image> here? </s>", 0},
-                                      {kControl, " ASSISTANT: ", -1}, {kAnswer, "No.", 1}, {kControl, " ", -1}};
+  std::vector<PromptSpan> expected = {
+      {kControl, "USER: ", -1},       {kImage, "", -1},    {kControl, "\n", -1}, {kText, "Is <image> here? </s>", 0},
+      {kControl, " ASSISTANT: ", -1}, {kAnswer, "No.", 1}, {kControl, " ", -1}};
   EXPECT_EQ(spans, expected);
 }
 
 TEST(ChatTemplate, BuiltInsEqualLlava) {  // conversation.py of LLaVA 1.5 and 1.6
-  std::vector<Message> chat = {{"user", {image(), text("What?")}}, {"assistant", {text("A cat.")}}, {"user", {text("Sure?")}}};
+  std::vector<Message> chat = {
+      {"user", {image(), text("What?")}}, {"assistant", {text("A cat.")}}, {"user", {text("Sure?")}}};
   auto rendered = [&](const char* name) { return ChatTemplate::named(name).render_text(chat, true); };
   EXPECT_EQ(rendered("vicuna_v1"),
-            "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite "
+            "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
+            "detailed, and polite "
             "answers to the user's questions. USER: <image>\nWhat? ASSISTANT: A cat.</s>USER: Sure? ASSISTANT:");
   EXPECT_EQ(rendered("llava_llama_2"),
-            "[INST] <<SYS>>\nYou are a helpful language and vision assistant. You are able to understand the visual content that the user "
-            "provides, and assist the user with a variety of tasks using natural language.\n<</SYS>>\n\n<image>\nWhat? [/INST] A cat. "
+            "[INST] <<SYS>>\nYou are a helpful language and vision assistant. You are able to understand the visual "
+            "content that the user "
+            "provides, and assist the user with a variety of tasks using natural language.\n<</SYS>>\n\n<image>\nWhat? "
+            "[/INST] A cat. "
             "</s><s>[INST] Sure? [/INST]");
   EXPECT_EQ(rendered("llava_mistral"), "[INST] <image>\nWhat? [/INST] A cat. </s>[INST] Sure? [/INST]");
   EXPECT_EQ(rendered("mistral_instruct"), rendered("llava_mistral"));
   EXPECT_EQ(rendered("mistral"), "<s>[INST] <image>\nWhat? [/INST]A cat.</s>[INST] Sure? [/INST]");
   EXPECT_EQ(rendered("llama-2"), "<s>[INST] <image>\nWhat? [/INST] A cat. </s><s>[INST] Sure? [/INST]");
   EXPECT_EQ(rendered("chatml"),
-            "<|im_start|>user\n<image>\nWhat?<|im_end|>\n<|im_start|>assistant\nA cat.<|im_end|>\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n");
+            "<|im_start|>user\n<image>\nWhat?<|im_end|>\n<|im_start|>assistant\nA "
+            "cat.<|im_end|>\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(rendered("chatml_direct"),
-            "<|im_start|>system\nAnswer the questions.<|im_end|><|im_start|>user\n<image>\nWhat?<|im_end|><|im_start|>assistant\nA cat.<|im_end|>"
+            "<|im_start|>system\nAnswer the "
+            "questions.<|im_end|><|im_start|>user\n<image>\nWhat?<|im_end|><|im_start|>assistant\nA cat.<|im_end|>"
             "<|im_start|>user\nSure?<|im_end|><|im_start|>assistant\n");
 }
 
 TEST(ChatTemplate, BuiltInsTakeASystemText) {
   std::vector<Message> chat = {{"system", {text("Be brief.")}}, {"user", {text("Hi")}}};
   EXPECT_EQ(ChatTemplate::named("vicuna_v1").render_text(chat, true), "Be brief. USER: Hi ASSISTANT:");
-  EXPECT_EQ(ChatTemplate::named("llama-2").render_text(chat, true), "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST]");
+  EXPECT_EQ(ChatTemplate::named("llama-2").render_text(chat, true),
+            "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST]");
   EXPECT_THROW(ChatTemplate::named("vicuna_v1").render_text({{"tool", {text("x")}}}, true), UserError);
 }
 
@@ -104,7 +107,8 @@ TEST(ChatTemplate, PlainTrainsCaptionAndNewline) {
 }
 
 TEST(ChatTemplate, ImagesMustFindTheirSlots) {
-  auto chat = ChatTemplate::from_source("{% for m in messages %}{{ m.role }}: {% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}", "no images");
+  auto chat = ChatTemplate::from_source(
+      "{% for m in messages %}{{ m.role }}: {% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}", "no images");
   EXPECT_THROW(chat.render({{"user", {image(), text("What?")}}}, false), UserError);
   EXPECT_NO_THROW(chat.render({{"user", {text("What?")}}}, false));
 }
@@ -126,7 +130,9 @@ TEST_F(CheckpointFolder, WithoutATemplateIsEmpty) {
 }
 
 TEST_F(CheckpointFolder, ThePlacesInTheirOrder) {
-  write("tokenizer_config.json", R"({"bos_token": "<b>", "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "4{{ bos_token }}{{ messages[0].content }}"}]})");
+  write(
+      "tokenizer_config.json",
+      R"({"bos_token": "<b>", "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "4{{ bos_token }}{{ messages[0].content }}"}]})");
   EXPECT_EQ(ChatTemplate::from_checkpoint(dir, "").render_text(hello, true), "4<b>Hi");
   write("processor_config.json", R"({"chat_template": "3{{ messages[0].content }}"})");
   EXPECT_EQ(ChatTemplate::from_checkpoint(dir, "").render_text(hello, true), "3Hi");
@@ -138,11 +144,14 @@ TEST_F(CheckpointFolder, ThePlacesInTheirOrder) {
 }
 
 TEST_F(CheckpointFolder, AnOverrideUsesTheCheckpointsTokens) {
-  write("tokenizer_config.json", R"({"eos_token": {"content": "<|end|>"}, "tokenizer_class": "PreTrainedTokenizerFast", "image_token": "<img>"})");
+  write(
+      "tokenizer_config.json",
+      R"({"eos_token": {"content": "<|end|>"}, "tokenizer_class": "PreTrainedTokenizerFast", "image_token": "<img>"})");
   write("tokenizer.json", "{}");
   auto chat = ChatTemplate::from_checkpoint(dir, "llava_mistral");
   EXPECT_EQ(chat.image_token(), "<img>");
-  EXPECT_EQ(chat.render_text({{"user", {image(), text("Hi")}}, {"assistant", {text("Yo")}}}, false), "[INST] <img>\nHi [/INST] Yo <|end|>");
+  EXPECT_EQ(chat.render_text({{"user", {image(), text("Hi")}}, {"assistant", {text("Yo")}}}, false),
+            "[INST] <img>\nHi [/INST] Yo <|end|>");
   try {
     ChatTemplate::from_checkpoint(dir, "vicunna");
     FAIL();

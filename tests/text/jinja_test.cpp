@@ -69,7 +69,8 @@ TEST(Jinja, ErrorsNameOriginAndLine) {
     return "";
   };
   EXPECT_EQ(message("a\nb {{ x.y }}"), "dir/chat.jinja: chat template, line 2: 'x' is undefined");
-  EXPECT_EQ(message("\n\n{{ raise_exception('roles must alternate') }}"), "dir/chat.jinja: chat template, line 3: roles must alternate");
+  EXPECT_EQ(message("\n\n{{ raise_exception('roles must alternate') }}"),
+            "dir/chat.jinja: chat template, line 3: roles must alternate");
   EXPECT_THAT(message("{% if a %}"), testing::HasSubstr("endif"));
   EXPECT_THAT(message("{% include 'x' %}"), testing::HasSubstr("include"));
 }

@@ -37,8 +37,14 @@ class EveryTokenizer : public testing::TestWithParam<const char*> {};
 
 TEST_P(EveryTokenizer, SpansEncodeAsOneString) {
   auto tokenizer = load(GetParam());
-  std::vector<PromptSpan> spans = {{kControl, "USER: ", -1}, {kText, "Is it 12 caf", 0}, {kText, "e\u0301s?", 2}, {kControl, " ASSISTANT: ", -1},
-                                   {kAnswer, "Yes,  it's \u65e5\u672c \U0001F642.", 1}, {kControl, "</s>USER: ", -1}, {kText, "  why\n\n", 2}, {kControl, " ASSISTANT:", -1}};
+  std::vector<PromptSpan> spans = {{kControl, "USER: ", -1},
+                                   {kText, "Is it 12 caf", 0},
+                                   {kText, "e\u0301s?", 2},
+                                   {kControl, " ASSISTANT: ", -1},
+                                   {kAnswer, "Yes,  it's \u65e5\u672c \U0001F642.", 1},
+                                   {kControl, "</s>USER: ", -1},
+                                   {kText, "  why\n\n", 2},
+                                   {kControl, " ASSISTANT:", -1}};
   auto encoding = tokenizer->encode_prompt(spans, false);
   EXPECT_EQ(encoding.ids, tokenizer->encode(joined(spans), true));
   EXPECT_EQ(encoding.ids.size(), encoding.trained.size());
@@ -49,7 +55,11 @@ TEST_P(EveryTokenizer, ControlTokensTypedByUsersStayText) {
   for (const char* literal : {"</s>", "<s>", "<|im_end|>", "<|eot_id|>", "<image>"}) {
     auto id = tokenizer->id_of(literal);
     if (!id) continue;
-    auto typed = tokenizer->encode_prompt({{kControl, "Q: ", -1}, {kText, std::string("a ") + literal + " b", 0}, {kControl, " A: ", -1}, {kAnswer, literal, 1}}, false);
+    auto typed = tokenizer->encode_prompt({{kControl, "Q: ", -1},
+                                           {kText, std::string("a ") + literal + " b", 0},
+                                           {kControl, " A: ", -1},
+                                           {kAnswer, literal, 1}},
+                                          false);
     EXPECT_THAT(typed.ids, testing::Not(testing::Contains(*id))) << literal;
     EXPECT_THAT(tokenizer->encode(literal, false), testing::Not(testing::Contains(*id))) << literal;
     EXPECT_THAT(tokenizer->encode_prompt({{kControl, literal, -1}}, false).ids, testing::Contains(*id)) << literal;
@@ -58,7 +68,8 @@ TEST_P(EveryTokenizer, ControlTokensTypedByUsersStayText) {
 
 TEST_P(EveryTokenizer, StreamingEmitsWholeCharacters) {
   auto tokenizer = load(GetParam());
-  auto ids = tokenizer->encode("a \U0001F642\u65e5\u672c\u00e9 \U0001F469\u200D\U0001F467 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 end", true);
+  auto ids = tokenizer->encode(
+      "a \U0001F642\u65e5\u672c\u00e9 \U0001F469\u200D\U0001F467 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 end", true);
   StreamDecoder decoder(tokenizer);
   std::string all;
   for (auto id : ids) {
@@ -72,12 +83,14 @@ TEST_P(EveryTokenizer, StreamingEmitsWholeCharacters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, EveryTokenizer,
-                         testing::Values("qwen2", "llama3", "smollm2", "odd", "spm_legacy", "spm_new", "spm_added", "llama_legacy", "llama_new", "llama_in_llava", "unigram"),
+                         testing::Values("qwen2", "llama3", "smollm2", "odd", "spm_legacy", "spm_new", "spm_added",
+                                         "llama_legacy", "llama_new", "llama_in_llava", "unigram"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Prompt, TheTokenThatJoinsHeaderAndAnswerIsTrained) {
   auto tokenizer = load("spm_legacy");
-  auto encoding = tokenizer->encode_prompt({{kControl, "ASSISTANT: ", -1}, {kAnswer, "The end", 0}, {kControl, "</s>", -1}}, false);
+  auto encoding =
+      tokenizer->encode_prompt({{kControl, "ASSISTANT: ", -1}, {kAnswer, "The end", 0}, {kControl, "</s>", -1}}, false);
   auto first = std::find(encoding.trained.begin(), encoding.trained.end(), 1) - encoding.trained.begin();
   EXPECT_EQ(tokenizer->token_of(encoding.ids[static_cast<size_t>(first)]).substr(0, 3), "\u2581");
   EXPECT_EQ(trained_text(*tokenizer, encoding), "The end</s>");
@@ -86,16 +99,22 @@ TEST(Prompt, TheTokenThatJoinsHeaderAndAnswerIsTrained) {
 
 TEST(Prompt, WhiteSpaceBeforeTheEndOfTurnIsNotTrained) {
   auto tokenizer = load("qwen2");
-  auto encoding = tokenizer->encode_prompt({{kControl, "<|im_start|>assistant\n", -1}, {kAnswer, "Yes.", 1}, {kControl, "\n<|im_end|>\n<|im_start|>user\n", -1}, {kText, "Hi", 2}}, false);
-  EXPECT_EQ(trained_text(*tokenizer, encoding), "Yes.\n<|im_end|>") << "the newline is one token with the full stop";
+  auto encoding = tokenizer->encode_prompt({{kControl, "<|im_start|>assistant\n", -1},
+                                            {kAnswer, "Yes.", 1},
+                                            {kControl, "\n<|im_end|>\n<|im_start|>user\n", -1},
+                                            {kText, "Hi", 2}},
+                                           false);
+  EXPECT_EQ(trained_text(*tokenizer, encoding), "Yes.<|im_end|>");
   encoding = tokenizer->encode_prompt({{kAnswer, "Yes", 1}, {kControl, " \t<|im_end|>", -1}}, false);
   EXPECT_EQ(trained_text(*tokenizer, encoding), "Yes<|im_end|>");
 }
 
 TEST(Prompt, AnswersWithoutAnEndGetEos) {
   auto tokenizer = load("llama_in_llava");
-  std::vector<PromptSpan> spans = {{kControl, "USER: ", -1}, {kImage, "", -1}, {kControl, "\n", -1}, {kText, "What?", 0}, {kControl, " ASSISTANT: ", -1},
-                                   {kAnswer, "A cat.", 1}, {kControl, " USER: ", -1}, {kText, "Why?", 2}, {kControl, " ASSISTANT: ", -1}, {kAnswer, "So.", 3}, {kControl, " ", -1}};
+  std::vector<PromptSpan> spans = {
+      {kControl, "USER: ", -1},       {kImage, "", -1},       {kControl, "\n", -1},      {kText, "What?", 0},
+      {kControl, " ASSISTANT: ", -1}, {kAnswer, "A cat.", 1}, {kControl, " USER: ", -1}, {kText, "Why?", 2},
+      {kControl, " ASSISTANT: ", -1}, {kAnswer, "So.", 3},    {kControl, " ", -1}};
   EXPECT_FALSE(tokenizer->ends_answers(spans));
   EXPECT_EQ(tokenizer->encode_prompt(spans, true).open_answers, 2);
   auto encoding = tokenizer->encode_prompt(spans, PromptOptions{.add_bos = true, .end_answers_with_eos = true});
@@ -117,13 +136,19 @@ TEST(Prompt, AnImageSplitsTheTextAsAnAddedTokenDoes) {
   auto tokenizer = load("llama_in_llava");
   auto ids = tokenizer->encode("USER: <image>\nWhat? ASSISTANT:", true);
   std::replace(ids.begin(), ids.end(), *tokenizer->id_of("<image>"), kImageSlot);
-  auto encoding = tokenizer->encode_prompt({{kControl, "USER: ", -1}, {kImage, "", -1}, {kControl, "\n", -1}, {kText, "What?", 0}, {kControl, " ASSISTANT:", -1}}, false);
+  auto encoding = tokenizer->encode_prompt({{kControl, "USER: ", -1},
+                                            {kImage, "", -1},
+                                            {kControl, "\n", -1},
+                                            {kText, "What?", 0},
+                                            {kControl, " ASSISTANT:", -1}},
+                                           false);
   EXPECT_EQ(encoding.ids, ids);
 }
 
 TEST(Prompt, PlainCaptionsTrainTheirNewline) {
   auto tokenizer = load("spm_added");
-  auto spans = ChatTemplate::named("plain").render({{"user", {{MessagePart::Kind::kImage, ""}}}, {"assistant", {{MessagePart::Kind::kText, "a red bus"}}}}, false);
+  auto spans = ChatTemplate::named("plain").render(
+      {{"user", {{MessagePart::Kind::kImage, ""}}}, {"assistant", {{MessagePart::Kind::kText, "a red bus"}}}}, false);
   auto encoding = tokenizer->encode_prompt(spans, true);
   EXPECT_EQ(encoding.ids[1], kImageSlot);
   EXPECT_EQ(trained_text(*tokenizer, encoding), "a red bus\n");
@@ -138,7 +163,12 @@ TEST(Prompt, PadEqualToEosIsStillTrained) {
 
 TEST(Prompt, NormalizationKeepsTheMask) {
   auto tokenizer = load("qwen2");  // NFC
-  auto encoding = tokenizer->encode_prompt({{kText, "cafe\u0301 e\u0301", 0}, {kControl, "|", -1}, {kAnswer, "e\u0301te\u0301 \u65e5", 1}, {kControl, "|", -1}, {kText, "e\u0301", 2}}, false);
+  auto encoding = tokenizer->encode_prompt({{kText, "cafe\u0301 e\u0301", 0},
+                                            {kControl, "|", -1},
+                                            {kAnswer, "e\u0301te\u0301 \u65e5", 1},
+                                            {kControl, "|", -1},
+                                            {kText, "e\u0301", 2}},
+                                           false);
   EXPECT_EQ(trained_text(*tokenizer, encoding), "\u00e9t\u00e9 \u65e5");
 }
 

@@ -47,18 +47,30 @@ TEST_F(BrokenTokenizer, WrongJsonNamesThePointer) {
   EXPECT_THAT(message_for("{\"model\":"), HasSubstr("tokenizer.json: not valid JSON"));
   EXPECT_THAT(message_for("[]"), HasSubstr("expected an object"));
   EXPECT_THAT(message_for("{}"), HasSubstr("\"model\" is missing"));
-  EXPECT_THAT(message_for(R"({"model": {"type": "WordPiece", "vocab": {}}})"), HasSubstr("/model: unknown model \"WordPiece\""));
-  EXPECT_THAT(message_for(R"({"model": {"type": "BPE", "vocab": {"a": "x"}, "merges": []}})"), HasSubstr("/model/vocab/a: expected an integer"));
+  EXPECT_THAT(message_for(R"({"model": {"type": "WordPiece", "vocab": {}}})"),
+              HasSubstr("/model: unknown model \"WordPiece\""));
+  EXPECT_THAT(message_for(R"({"model": {"type": "BPE", "vocab": {"a": "x"}, "merges": []}})"),
+              HasSubstr("/model/vocab/a: expected an integer"));
   EXPECT_THAT(message_for(R"({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}})"), HasSubstr("the id -1"));
-  EXPECT_THAT(message_for(R"({"model": {"type": "BPE", "vocab": {"a": 99999999999}, "merges": []}})"), HasSubstr("the id 99999999999"));
-  EXPECT_THAT(message_for(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}})"), HasSubstr("\"b\" is not in the vocabulary"));
-  EXPECT_THAT(message_for(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a"]}})"), HasSubstr("/model/merges/0"));
+  EXPECT_THAT(message_for(R"({"model": {"type": "BPE", "vocab": {"a": 99999999999}, "merges": []}})"),
+              HasSubstr("the id 99999999999"));
+  EXPECT_THAT(message_for(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}})"),
+              HasSubstr("\"b\" is not in the vocabulary"));
+  EXPECT_THAT(message_for(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a"]}})"),
+              HasSubstr("/model/merges/0"));
   const std::string head = R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, )";
-  EXPECT_THAT(message_for(head + R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nmt"}]}})"), HasSubstr("/normalizer/normalizers/1: unknown normalizer"));
-  EXPECT_THAT(message_for(head + R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated"}})"), HasSubstr("/pre_tokenizer/pattern/Regex"));
-  EXPECT_THAT(message_for(head + R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Sideways"}})"), HasSubstr("Sideways"));
+  EXPECT_THAT(
+      message_for(head + R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nmt"}]}})"),
+      HasSubstr("/normalizer/normalizers/1: unknown normalizer"));
+  EXPECT_THAT(
+      message_for(head + R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated"}})"),
+      HasSubstr("/pre_tokenizer/pattern/Regex"));
+  EXPECT_THAT(
+      message_for(head + R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Sideways"}})"),
+      HasSubstr("Sideways"));
   EXPECT_THAT(message_for(head + R"("decoder": {"type": "CTC"}})"), HasSubstr("/decoder: unknown decoder"));
-  EXPECT_THAT(message_for(head + R"("added_tokens": [{"id": 1}]})"), HasSubstr("/added_tokens/0: \"content\" is missing"));
+  EXPECT_THAT(message_for(head + R"("added_tokens": [{"id": 1}]})"),
+              HasSubstr("/added_tokens/0: \"content\" is missing"));
   std::string deep = head + "\"normalizer\": ";
   for (int i = 0; i < 100000; ++i) deep += "{\"type\":\"Sequence\",\"normalizers\":[";
   EXPECT_THAT(message_for(deep), HasSubstr("tokenizer.json"));

@@ -27,7 +27,8 @@ std::vector<std::string> folders() {
   return names;
 }
 
-std::string stream(const std::shared_ptr<const Tokenizer>& tokenizer, const std::vector<int64_t>& ids, bool skip_special) {
+std::string stream(const std::shared_ptr<const Tokenizer>& tokenizer, const std::vector<int64_t>& ids,
+                   bool skip_special) {
   StreamDecoder decoder(tokenizer, skip_special);
   std::string text;
   for (auto id : ids) text += decoder.push(id);
@@ -82,7 +83,8 @@ TEST_P(TokenizerGolden, AKnownTextIsTheSameTwice) {  // the second time from the
   EXPECT_EQ(tokenizer->encode(text, false), tokenizer->encode(text, false));
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, TokenizerGolden, testing::ValuesIn(folders()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Folders, TokenizerGolden, testing::ValuesIn(folders()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace vlmtune

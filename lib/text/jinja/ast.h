@@ -52,11 +52,11 @@ struct Statement {
   enum class Kind { kData, kOutput, kIf, kFor, kSet, kSetBlock, kMacro, kFilterBlock, kGeneration, kBreak, kContinue };
   Kind kind;
   int line;
-  std::string text;        // data; name of a macro
-  ExpressionPtr value;     // output, condition, iterable, assigned value, filter
-  ExpressionPtr filter;    // condition of a loop
-  Target target;           // loop, set
-  Block body, otherwise;   // otherwise: else of if (elif is nested) and of for
+  std::string text;                                               // data; name of a macro
+  ExpressionPtr value;                                            // output, condition, iterable, assigned value, filter
+  ExpressionPtr filter;                                           // condition of a loop
+  Target target;                                                  // loop, set
+  Block body, otherwise;                                          // otherwise: else of if (elif is nested) and of for
   std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // of a macro; null: no default
 };
 

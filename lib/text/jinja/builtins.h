@@ -22,7 +22,7 @@ Value get_item(const Value& value, const Value& key);
 Value get_path(const Value& value, const std::string& path);
 
 /// Longest text a template may make, and longest list.
-inline constexpr size_t kMaxTextBytes = size_t{64} << 20;
+inline constexpr size_t kMaxTextBytes = size_t{16} << 20;
 inline constexpr size_t kMaxItems = 1'000'000;
 
 }  // namespace vlmtune::jinja

@@ -20,7 +20,9 @@ std::string TokenStream::expect_name() {
 }
 
 void TokenStream::expect(Token::Kind kind, const char* text) {
-  if (peek().kind != kind) fail(peek().text.empty() ? fmt::format("expected {}", text) : fmt::format("expected {}, found \"{}\"", text, peek().text));
+  if (peek().kind != kind)
+    fail(peek().text.empty() ? fmt::format("expected {}", text)
+                             : fmt::format("expected {}, found \"{}\"", text, peek().text));
   take();
 }
 
@@ -74,7 +76,8 @@ ExpressionPtr ExpressionParser::parse_condition() {
 ExpressionPtr ExpressionParser::parse_binary(Rule operand, std::initializer_list<std::string_view> operators) {
   auto left = (this->*operand)();
   for (size_t n = 0;; ++n) {
-    auto op = std::find_if(operators.begin(), operators.end(), [&](auto text) { return tokens_.peek_operator(text) || tokens_.peek_name(text); });
+    auto op = std::find_if(operators.begin(), operators.end(),
+                           [&](auto text) { return tokens_.peek_operator(text) || tokens_.peek_name(text); });
     if (op == operators.end()) return left;
     if (n > kMaxChain) tokens_.fail("too many operators in a row");
     tokens_.take();
@@ -97,12 +100,15 @@ ExpressionPtr ExpressionParser::parse_compare() {
   ExpressionPtr chain;
   while (true) {
     std::string op;
-    bool is_not_in = tokens_.peek_name("not") && tokens_.peek(1).kind == Token::Kind::kName && tokens_.peek(1).text == "in";
+    bool is_not_in =
+        tokens_.peek_name("not") && tokens_.peek(1).kind == Token::Kind::kName && tokens_.peek(1).text == "in";
     for (auto text : {"==", "!=", "<", ">", "<=", ">="}) {
       if (tokens_.peek_operator(text)) op = text;
     }
-    if (is_not_in) tokens_.take(), op = "not in";
-    else if (tokens_.peek_name("in")) op = "in";
+    if (is_not_in)
+      tokens_.take(), op = "not in";
+    else if (tokens_.peek_name("in"))
+      op = "in";
     if (op.empty()) return chain ? std::move(chain) : std::move(first);
     tokens_.take();
     if (!chain) chain = make(Kind::kCompare, "", std::move(first));
@@ -113,7 +119,9 @@ ExpressionPtr ExpressionParser::parse_compare() {
 
 ExpressionPtr ExpressionParser::parse_sum() { return parse_binary(&ExpressionParser::parse_concat, {"+", "-"}); }
 ExpressionPtr ExpressionParser::parse_concat() { return parse_binary(&ExpressionParser::parse_product, {"~"}); }
-ExpressionPtr ExpressionParser::parse_product() { return parse_binary(&ExpressionParser::parse_power, {"*", "/", "//", "%"}); }
+ExpressionPtr ExpressionParser::parse_product() {
+  return parse_binary(&ExpressionParser::parse_power, {"*", "/", "//", "%"});
+}
 
 ExpressionPtr ExpressionParser::parse_power() {
   auto left = parse_unary();
@@ -128,9 +136,12 @@ ExpressionPtr ExpressionParser::parse_power() {
 ExpressionPtr ExpressionParser::parse_unary(bool with_filters) {
   DepthGuard guard(tokens_);
   ExpressionPtr result;
-  if (tokens_.take_operator("-")) result = make(Kind::kUnary, "-", parse_unary(false));
-  else if (tokens_.take_operator("+")) result = make(Kind::kUnary, "+", parse_unary(false));
-  else result = parse_primary();
+  if (tokens_.take_operator("-"))
+    result = make(Kind::kUnary, "-", parse_unary(false));
+  else if (tokens_.take_operator("+"))
+    result = make(Kind::kUnary, "+", parse_unary(false));
+  else
+    result = parse_primary();
   result = parse_postfix(std::move(result));
   return with_filters ? parse_filters(std::move(result)) : std::move(result);
 }
@@ -147,7 +158,8 @@ ExpressionPtr ExpressionParser::parse_primary() {
   if (token.kind == Token::Kind::kInteger || token.kind == Token::Kind::kFloat) {
     auto constant = make(Kind::kConstant);
     bool whole = token.kind == Token::Kind::kInteger;
-    constant->value = whole ? Value::integer(std::strtoll(token.text.c_str(), nullptr, 10)) : Value::real(std::strtod(token.text.c_str(), nullptr));
+    constant->value = whole ? Value::integer(std::strtoll(token.text.c_str(), nullptr, 10))
+                            : Value::real(std::strtod(token.text.c_str(), nullptr));
     tokens_.take();
     return constant;
   }
@@ -155,16 +167,21 @@ ExpressionPtr ExpressionParser::parse_primary() {
   if (tokens_.take_operator("[")) return parse_list();
   if (tokens_.take_operator("{")) return parse_dict();
   if (tokens_.take_operator("(")) return parse_bracketed();
-  tokens_.fail(token.text.empty() ? "expected an expression" : fmt::format("expected an expression, found \"{}\"", token.text));
+  tokens_.fail(token.text.empty() ? "expected an expression"
+                                  : fmt::format("expected an expression, found \"{}\"", token.text));
 }
 
 ExpressionPtr ExpressionParser::parse_keyword_or_name() {
   auto expression = make(Kind::kConstant);
   auto name = tokens_.take().text;
-  if (name == "true" || name == "True") expression->value = Value::boolean(true);
-  else if (name == "false" || name == "False") expression->value = Value::boolean(false);
-  else if (name == "none" || name == "None") expression->value = Value::none();
-  else expression->kind = Kind::kName, expression->name = name;
+  if (name == "true" || name == "True")
+    expression->value = Value::boolean(true);
+  else if (name == "false" || name == "False")
+    expression->value = Value::boolean(false);
+  else if (name == "none" || name == "None")
+    expression->value = Value::none();
+  else
+    expression->kind = Kind::kName, expression->name = name;
   return expression;
 }
 
@@ -250,7 +267,8 @@ void ExpressionParser::parse_arguments(Expression& call) {
       tokens_.take();
       call.named.emplace_back(name, parse());
     } else {
-      if (tokens_.peek_operator("*") || tokens_.peek_operator("**")) tokens_.fail("* and ** arguments are not supported");
+      if (tokens_.peek_operator("*") || tokens_.peek_operator("**"))
+        tokens_.fail("* and ** arguments are not supported");
       call.operands.push_back(parse());
     }
     if (!tokens_.take_operator(",") && !tokens_.peek_operator(")")) tokens_.fail("expected \",\" or \")\"");
@@ -279,9 +297,11 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr operand) {
   bool negated = tokens_.take_name("not");
   auto test = make(Kind::kTest, tokens_.expect_name(), std::move(operand));
   const auto& token = tokens_.peek();
-  bool is_keyword = token.kind == Token::Kind::kName && (token.text == "else" || token.text == "or" || token.text == "and" || token.text == "is" ||
-                                                         token.text == "if" || token.text == "in" || token.text == "not");
-  bool is_value = token.kind == Token::Kind::kName || token.kind == Token::Kind::kString || token.kind == Token::Kind::kInteger || token.kind == Token::Kind::kFloat;
+  bool is_keyword = token.kind == Token::Kind::kName &&
+                    (token.text == "else" || token.text == "or" || token.text == "and" || token.text == "is" ||
+                     token.text == "if" || token.text == "in" || token.text == "not");
+  bool is_value = token.kind == Token::Kind::kName || token.kind == Token::Kind::kString ||
+                  token.kind == Token::Kind::kInteger || token.kind == Token::Kind::kFloat;
   if (tokens_.take_operator("(")) {
     parse_arguments(*test);
   } else if ((is_value && !is_keyword) || tokens_.peek_operator("[") || tokens_.peek_operator("{")) {

@@ -14,7 +14,9 @@ class TokenStream {
   explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
   const Token& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
   const Token& take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
-  bool peek_operator(std::string_view text) const { return peek().kind == Token::Kind::kOperator && peek().text == text; }
+  bool peek_operator(std::string_view text) const {
+    return peek().kind == Token::Kind::kOperator && peek().text == text;
+  }
   bool peek_name(std::string_view text) const { return peek().kind == Token::Kind::kName && peek().text == text; }
   bool take_operator(std::string_view text) { return peek_operator(text) && (take(), true); }
   bool take_name(std::string_view text) { return peek_name(text) && (take(), true); }
@@ -74,7 +76,8 @@ class ExpressionParser {
   void parse_arguments(Expression& call);
   ExpressionPtr parse_binary(Rule operand, std::initializer_list<std::string_view> operators);
   ExpressionPtr make(Expression::Kind kind, std::string name = "") const;
-  ExpressionPtr make(Expression::Kind kind, std::string name, ExpressionPtr first, ExpressionPtr second = nullptr) const;
+  ExpressionPtr make(Expression::Kind kind, std::string name, ExpressionPtr first,
+                     ExpressionPtr second = nullptr) const;
 
   TokenStream& tokens_;
 };

@@ -76,7 +76,8 @@ Value default_value(const Value& value, const Arguments& arguments) {
 Value replace_filter(const Value& value, const Arguments& arguments) {
   const auto *from = arguments.find(0, "old"), *to = arguments.find(1, "new");
   if (!from || !to) throw Error("replace needs two strings");
-  return Value::text(replace(value.to_text(), from->as_text().bytes(), to->as_text(), static_cast<long>(integer_argument(arguments, 2, "count", -1))));
+  return Value::text(replace(value.to_text(), from->as_text().bytes(), to->as_text(),
+                             static_cast<long>(integer_argument(arguments, 2, "count", -1))));
 }
 
 Value to_integer(const Value& value, const Arguments& arguments) {
@@ -109,10 +110,12 @@ Value tojson(const Value& value, const Arguments& arguments) {
   auto indent = integer_argument(arguments, 1, "indent", -1);
   if (const auto* given = arguments.find(99, "indent"); given && given->is_integer()) indent = given->as_integer();
   std::string item = indent >= 0 ? "," : ", ", key = ": ";
-  if (const auto* separators = arguments.find(2, "separators"); separators && separators->is_sequence() && separators->as_list().size() == 2) {
+  if (const auto* separators = arguments.find(2, "separators");
+      separators && separators->is_sequence() && separators->as_list().size() == 2) {
     item = separators->as_list()[0].as_text().bytes(), key = separators->as_list()[1].as_text().bytes();
   }
-  return Value::text(to_json(value, static_cast<int>(std::clamp<int64_t>(indent, -1, 64)), flag_argument(arguments, 3, "sort_keys", false), item, key));
+  return Value::text(to_json(value, static_cast<int>(std::clamp<int64_t>(indent, -1, 64)),
+                             flag_argument(arguments, 3, "sort_keys", false), item, key));
 }
 
 /// The rest of the arguments behind the first `count`.
@@ -129,7 +132,9 @@ Value select_by(const Value& value, const Arguments& arguments, bool by_attribut
   List out;
   for (const auto& item : value.iterate()) {
     auto subject = by_attribute ? get_path(item, path) : item;
-    bool passes = arguments.positional.size() > used ? apply_test(arguments.positional[used].as_text().bytes(), subject, tail(arguments, used + 1)) : subject.truth();
+    bool passes = arguments.positional.size() > used
+                      ? apply_test(arguments.positional[used].as_text().bytes(), subject, tail(arguments, used + 1))
+                      : subject.truth();
     if (passes == keep) out.push_back(item);
   }
   return Value::list(std::move(out));
@@ -159,7 +164,8 @@ Value items(const Value& value, const Arguments&) {
 }
 
 Value dictsort(const Value& value, const Arguments& arguments) {
-  bool by_value = text_argument(arguments, 1, "by", "key") == "value", reverse = flag_argument(arguments, 2, "reverse", false);
+  bool by_value = text_argument(arguments, 1, "by", "key") == "value",
+       reverse = flag_argument(arguments, 2, "reverse", false);
   Dict sorted = value.as_dict();
   std::stable_sort(sorted.begin(), sorted.end(), [&](const auto& a, const auto& b) {
     int order = by_value ? compare(a.second, b.second) : compare(a.first, b.first);
@@ -169,7 +175,8 @@ Value dictsort(const Value& value, const Arguments& arguments) {
 }
 
 Value sort(const Value& value, const Arguments& arguments) {
-  bool reverse = flag_argument(arguments, 0, "reverse", false), case_sensitive = flag_argument(arguments, 1, "case_sensitive", false);
+  bool reverse = flag_argument(arguments, 0, "reverse", false),
+       case_sensitive = flag_argument(arguments, 1, "case_sensitive", false);
   const auto* attribute = arguments.find(2, "attribute");
   auto key = [&](const Value& item) {
     auto subject = attribute ? get_path(item, attribute->as_text().bytes()) : item;
@@ -191,9 +198,12 @@ Value reverse(const Value& value, const Arguments&) {
 }
 
 Value unique(const Value& value, const Arguments&) {
+  constexpr size_t kMaxUnique = 2000;  // the comparison is quadratic
   List out;
   for (const auto& item : value.iterate()) {
-    if (!contains(Value::list(out), item)) out.push_back(item);
+    bool known = std::any_of(out.begin(), out.end(), [&](const Value& other) { return equal(item, other); });
+    if (!known) out.push_back(item);
+    if (out.size() > kMaxUnique) throw Error(fmt::format("unique of more than {} items", kMaxUnique));
   }
   return Value::list(std::move(out));
 }
@@ -201,7 +211,8 @@ Value unique(const Value& value, const Arguments&) {
 Value sum(const Value& value, const Arguments& arguments) {
   const auto* attribute = arguments.find(0, "attribute");
   auto total = Value::integer(integer_argument(arguments, 1, "start", 0));
-  for (const auto& item : value.iterate()) total = binary("+", total, attribute ? get_path(item, attribute->as_text().bytes()) : item);
+  for (const auto& item : value.iterate())
+    total = binary("+", total, attribute ? get_path(item, attribute->as_text().bytes()) : item);
   return total;
 }
 
@@ -216,28 +227,34 @@ Value extreme(const Value& value, const Arguments&) {
   return best;
 }
 
-Value absolute(const Value& value, const Arguments&) {
-  return value.as_number() < 0 ? unary("-", value) : value;
-}
+Value absolute(const Value& value, const Arguments&) { return value.as_number() < 0 ? unary("-", value) : value; }
 
 Value round_filter(const Value& value, const Arguments& arguments) {
   auto digits = std::clamp<int64_t>(integer_argument(arguments, 0, "precision", 0), -15, 15);
   auto method = text_argument(arguments, 1, "method", "common");
   double scale = std::pow(10.0, static_cast<double>(digits)), scaled = value.as_number() * scale;
-  return Value::real((method == "ceil" ? std::ceil(scaled) : method == "floor" ? std::floor(scaled) : std::nearbyint(scaled)) / scale);
+  return Value::real((method == "ceil"    ? std::ceil(scaled)
+                      : method == "floor" ? std::floor(scaled)
+                                          : std::nearbyint(scaled)) /
+                     scale);
 }
 
 Value escape(const Value& value, const Arguments&) {
   auto text = value.to_text();
-  const std::pair<const char*, const char*> kEntities[] = {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
+  const std::pair<const char*, const char*> kEntities[] = {
+      {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
   for (const auto& [from, to] : kEntities) text = replace(text, from, Text(to), -1);
   return Value::text(std::move(text));
 }
 
 Value indent(const Value& value, const Arguments& arguments) {
   const auto* width = arguments.find(0, "width");
-  std::string margin = width && width->is_text() ? width->as_text().bytes() : std::string(static_cast<size_t>(std::clamp<int64_t>(width ? width->as_integer() : 4, 0, 1000)), ' ');
-  bool with_first = flag_argument(arguments, 1, "first", false), with_blank = flag_argument(arguments, 2, "blank", false);
+  std::string margin =
+      width && width->is_text()
+          ? width->as_text().bytes()
+          : std::string(static_cast<size_t>(std::clamp<int64_t>(width ? width->as_integer() : 4, 0, 1000)), ' ');
+  bool with_first = flag_argument(arguments, 1, "first", false),
+       with_blank = flag_argument(arguments, 2, "blank", false);
   auto text = value.to_text();
   text.append("\n", kTemplateSource);  // as Jinja does, so that a last empty line survives
   auto lines = splitlines(text);
@@ -255,12 +272,39 @@ Value same(const Value& value, const Arguments&) { return value; }
 
 const std::unordered_map<std::string, Filter>& filters() {
   static const std::unordered_map<std::string, Filter> table = {
-      {"trim", trim}, {"upper", case_filter<Case::kUpper>}, {"lower", case_filter<Case::kLower>}, {"title", case_filter<Case::kTitle>},
-      {"capitalize", case_filter<Case::kCapitalize>}, {"length", length}, {"count", length}, {"first", first}, {"last", last},
-      {"list", to_list}, {"string", to_string}, {"join", join}, {"default", default_value}, {"d", default_value},
-      {"replace", replace_filter}, {"int", to_integer}, {"float", to_real}, {"tojson", tojson}, {"map", map_filter}, {"items", items},
-      {"dictsort", dictsort}, {"sort", sort}, {"reverse", reverse}, {"unique", unique}, {"sum", sum}, {"min", extreme<-1>},
-      {"max", extreme<1>}, {"abs", absolute}, {"round", round_filter}, {"escape", escape}, {"e", escape}, {"indent", indent}, {"safe", same},
+      {"trim", trim},
+      {"upper", case_filter<Case::kUpper>},
+      {"lower", case_filter<Case::kLower>},
+      {"title", case_filter<Case::kTitle>},
+      {"capitalize", case_filter<Case::kCapitalize>},
+      {"length", length},
+      {"count", length},
+      {"first", first},
+      {"last", last},
+      {"list", to_list},
+      {"string", to_string},
+      {"join", join},
+      {"default", default_value},
+      {"d", default_value},
+      {"replace", replace_filter},
+      {"int", to_integer},
+      {"float", to_real},
+      {"tojson", tojson},
+      {"map", map_filter},
+      {"items", items},
+      {"dictsort", dictsort},
+      {"sort", sort},
+      {"reverse", reverse},
+      {"unique", unique},
+      {"sum", sum},
+      {"min", extreme<-1>},
+      {"max", extreme<1>},
+      {"abs", absolute},
+      {"round", round_filter},
+      {"escape", escape},
+      {"e", escape},
+      {"indent", indent},
+      {"safe", same},
       {"select", [](const Value& v, const Arguments& a) { return select_by(v, a, false, true); }},
       {"reject", [](const Value& v, const Arguments& a) { return select_by(v, a, false, false); }},
       {"selectattr", [](const Value& v, const Arguments& a) { return select_by(v, a, true, true); }},

@@ -10,9 +10,11 @@
 namespace vlmtune::jinja {
 namespace {
 
-constexpr int kMaxDepth = 1000;          // of expressions and statements inside each other
-constexpr int kMaxMacroDepth = 20;       // macros that call macros
-constexpr int64_t kMaxSteps = 20'000'000;
+constexpr int kMaxDepth = 1000;           // of expressions and statements inside each other
+constexpr int kMaxMacroDepth = 20;        // macros that call macros
+constexpr int64_t kMaxSteps = 3'000'000;  // statements and expressions; loops and long texts count more
+constexpr int64_t kStepsPerLoop = 10;
+constexpr size_t kBytesPerStep = 256;
 
 enum class Flow { kNext, kBreak, kContinue };
 
@@ -31,7 +33,9 @@ struct Scope {
 
 class Interpreter {
  public:
-  explicit Interpreter(const std::unordered_map<std::string, Value>& variables) { context_.names = variables, top_.outer = &context_; }
+  explicit Interpreter(const std::unordered_map<std::string, Value>& variables) {
+    context_.names = variables, top_.outer = &context_;
+  }
 
   Text render(const Block& block) {
     Text out;
@@ -68,15 +72,28 @@ class Interpreter {
   Flow run_statement(const Statement& statement, Scope& scope, Text& out) {
     using Kind = Statement::Kind;
     switch (statement.kind) {
-      case Kind::kData: out.append(statement.text, kTemplateSource); return Flow::kNext;
-      case Kind::kOutput: out.append(evaluate(*statement.value, scope).to_text()); return Flow::kNext;
-      case Kind::kIf: return run_block(evaluate(*statement.value, scope).truth() ? statement.body : statement.otherwise, scope, out);
-      case Kind::kFor: return run_for(statement, scope, out);
-      case Kind::kSet: assign(statement.target, evaluate(*statement.value, scope), scope); return Flow::kNext;
-      case Kind::kGeneration: return run_block(statement.body, scope, out);
-      case Kind::kBreak: return Flow::kBreak;
-      case Kind::kContinue: return Flow::kContinue;
-      case Kind::kMacro: define_macro(statement, scope); return Flow::kNext;
+      case Kind::kData:
+        out.append(statement.text, kTemplateSource);
+        return Flow::kNext;
+      case Kind::kOutput:
+        out.append(evaluate(*statement.value, scope).to_text());
+        return Flow::kNext;
+      case Kind::kIf:
+        return run_block(evaluate(*statement.value, scope).truth() ? statement.body : statement.otherwise, scope, out);
+      case Kind::kFor:
+        return run_for(statement, scope, out);
+      case Kind::kSet:
+        assign(statement.target, evaluate(*statement.value, scope), scope);
+        return Flow::kNext;
+      case Kind::kGeneration:
+        return run_block(statement.body, scope, out);
+      case Kind::kBreak:
+        return Flow::kBreak;
+      case Kind::kContinue:
+        return Flow::kContinue;
+      case Kind::kMacro:
+        define_macro(statement, scope);
+        return Flow::kNext;
       case Kind::kSetBlock:
       case Kind::kFilterBlock: {
         Text written;
@@ -84,8 +101,10 @@ class Interpreter {
         run_block(statement.body, inner, written);
         auto value = Value::text(std::move(written));
         if (statement.value) value = filter_block(*statement.value, value, scope);
-        if (statement.kind == Kind::kSetBlock) assign(statement.target, value, scope);
-        else out.append(value.to_text());
+        if (statement.kind == Kind::kSetBlock)
+          assign(statement.target, value, scope);
+        else
+          out.append(value.to_text());
         return Flow::kNext;
       }
     }
@@ -97,6 +116,7 @@ class Interpreter {
     if (statement.filter) {
       List kept;
       for (auto& item : items) {
+        steps_ += kStepsPerLoop;
         Scope inner{&scope, {}};
         assign(statement.target, item, inner);
         if (evaluate(*statement.filter, inner).truth()) kept.push_back(item);
@@ -110,6 +130,8 @@ class Interpreter {
       if (const auto* outer_depth = outer->find("depth")) depth = outer_depth->as_integer() + 1;
     }
     for (size_t i = 0; i < items.size(); ++i) {
+      steps_ += kStepsPerLoop;
+      DepthCounter counter(*this, statement.line);
       Scope inner{&scope, {}};
       assign(statement.target, items[i], inner);
       inner.names["loop"] = loop_value(items, i, depth, last_changed);
@@ -121,7 +143,9 @@ class Interpreter {
   static Value loop_value(const List& items, size_t i, int64_t depth, const std::shared_ptr<List>& last_changed) {
     auto n = static_cast<int64_t>(items.size()), index = static_cast<int64_t>(i);
     Dict loop;
-    auto put = [&](const char* name, Value value) { loop.emplace_back(Value::text(std::string(name)), std::move(value)); };
+    auto put = [&](const char* name, Value value) {
+      loop.emplace_back(Value::text(std::string(name)), std::move(value));
+    };
     put("index", Value::integer(index + 1)), put("index0", Value::integer(index));
     put("revindex", Value::integer(n - index)), put("revindex0", Value::integer(n - index - 1));
     put("first", Value::boolean(i == 0)), put("last", Value::boolean(index + 1 == n));
@@ -153,20 +177,23 @@ class Interpreter {
       return;
     }
     auto items = value.iterate();
-    if (items.size() != target.names.size()) throw Error(fmt::format("{} values for {} names", items.size(), target.names.size()));
+    if (items.size() != target.names.size())
+      throw Error(fmt::format("{} values for {} names", items.size(), target.names.size()));
     for (size_t i = 0; i < items.size(); ++i) scope.names[target.names[i]] = items[i];
   }
 
   void define_macro(const Statement& statement, Scope& scope) {
     // A macro sees the template's own names, not those of the loop it is called from.
     auto call = [this, &statement](const Arguments& arguments) {
-      if (macro_depth_ >= kMaxMacroDepth) throw Error(fmt::format("macros call each other more than {} deep", kMaxMacroDepth), statement.line);
+      if (macro_depth_ >= kMaxMacroDepth)
+        throw Error(fmt::format("macros call each other more than {} deep", kMaxMacroDepth), statement.line);
       struct Guard {
         int& depth;
         ~Guard() { --depth; }
       } guard{++macro_depth_};
       Scope inner{&top_, {}};
-      if (arguments.positional.size() > statement.parameters.size()) throw Error(fmt::format("macro '{}' takes {} arguments", statement.text, statement.parameters.size()));
+      if (arguments.positional.size() > statement.parameters.size())
+        throw Error(fmt::format("macro '{}' takes {} arguments", statement.text, statement.parameters.size()));
       for (const auto& [name, value] : arguments.named) {
         bool known = false;
         for (const auto& parameter : statement.parameters) known = known || parameter.first == name;
@@ -175,7 +202,9 @@ class Interpreter {
       for (size_t i = 0; i < statement.parameters.size(); ++i) {
         const auto& [name, fallback] = statement.parameters[i];
         const auto* given = arguments.find(i, name);
-        inner.names[name] = given ? *given : fallback ? evaluate(*fallback, inner) : Value::undefined(fmt::format("parameter '{}' was not provided", name));
+        inner.names[name] = given      ? *given
+                            : fallback ? evaluate(*fallback, inner)
+                                       : Value::undefined(fmt::format("parameter '{}' was not provided", name));
       }
       Text out;
       run_block(statement.body, inner, out);
@@ -191,7 +220,8 @@ class Interpreter {
 
   Arguments arguments_of(const Expression& call, Scope& scope) {
     Arguments arguments;
-    for (size_t i = 1; i < call.operands.size(); ++i) arguments.positional.push_back(evaluate(*call.operands[i], scope));
+    for (size_t i = 1; i < call.operands.size(); ++i)
+      arguments.positional.push_back(evaluate(*call.operands[i], scope));
     for (const auto& [name, value] : call.named) arguments.named.emplace_back(name, evaluate(*value, scope));
     return arguments;
   }
@@ -199,7 +229,10 @@ class Interpreter {
   Value evaluate(const Expression& expression, Scope& scope) {
     DepthCounter counter(*this, expression.line);
     try {
-      return evaluate_kind(expression, scope);
+      auto value = evaluate_kind(expression, scope);
+      if (value.is_text()) steps_ += static_cast<int64_t>(value.as_text().size() / kBytesPerStep);
+      if (value.is_sequence()) steps_ += static_cast<int64_t>(value.as_list().size() / kBytesPerStep);
+      return value;
     } catch (Error& error) {
       if (error.line == 0) error.line = expression.line;
       throw;
@@ -210,18 +243,24 @@ class Interpreter {
     using Kind = Expression::Kind;
     auto operand = [&](size_t i) { return evaluate(*expression.operands[i], scope); };
     switch (expression.kind) {
-      case Kind::kConstant: return expression.value;
-      case Kind::kName: return look_up(expression.name, scope);
+      case Kind::kConstant:
+        return expression.value;
+      case Kind::kName:
+        return look_up(expression.name, scope);
       case Kind::kList:
       case Kind::kTuple: {
         List items;
         for (const auto& item : expression.operands) items.push_back(evaluate(*item, scope));
         return expression.kind == Kind::kList ? Value::list(std::move(items)) : Value::tuple(std::move(items));
       }
-      case Kind::kDict: return make_dict(expression, scope);
-      case Kind::kAttribute: return get_attribute(operand(0), expression.name);
-      case Kind::kSubscript: return get_item(operand(0), operand(1));
-      case Kind::kSlice: return evaluate_slice(expression, scope);
+      case Kind::kDict:
+        return make_dict(expression, scope);
+      case Kind::kAttribute:
+        return get_attribute(operand(0), expression.name);
+      case Kind::kSubscript:
+        return get_item(operand(0), operand(1));
+      case Kind::kSlice:
+        return evaluate_slice(expression, scope);
       case Kind::kCall: {
         auto callee = operand(0);
         return callee.as_callable()(arguments_of(expression, scope));
@@ -235,9 +274,12 @@ class Interpreter {
         auto value = operand(0);
         return Value::boolean(apply_test(expression.name, value, arguments_of(expression, scope)));
       }
-      case Kind::kUnary: return unary(expression.name, operand(0));
-      case Kind::kBinary: return evaluate_binary(expression, scope);
-      case Kind::kCompare: return evaluate_compare(expression, scope);
+      case Kind::kUnary:
+        return unary(expression.name, operand(0));
+      case Kind::kBinary:
+        return evaluate_binary(expression, scope);
+      case Kind::kCompare:
+        return evaluate_compare(expression, scope);
       case Kind::kCondition:
         if (operand(1).truth()) return operand(0);
         return expression.operands[2] ? operand(2) : Value::undefined("the inline if has no else");
@@ -301,6 +343,8 @@ class Interpreter {
 
 }  // namespace
 
-Text run(const Block& block, const std::unordered_map<std::string, Value>& variables) { return Interpreter(variables).render(block); }
+Text run(const Block& block, const std::unordered_map<std::string, Value>& variables) {
+  return Interpreter(variables).render(block);
+}
 
 }  // namespace vlmtune::jinja

@@ -21,8 +21,10 @@ bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 std::string normalize_newlines(std::string_view source) {
   std::string out;
   for (size_t i = 0; i < source.size(); ++i) {
-    if (source[i] != '\r') out += source[i];
-    else if (i + 1 == source.size() || source[i + 1] != '\n') out += '\n';
+    if (source[i] != '\r')
+      out += source[i];
+    else if (i + 1 == source.size() || source[i + 1] != '\n')
+      out += '\n';
   }
   if (out.ends_with('\n')) out.pop_back();
   return out;
@@ -41,9 +43,12 @@ class Lexer {
       at_ += 2;
       bool marked = at_ < source_.size() && (source_[at_] == '-' || source_[at_] == '+');
       if (marked && (kind != '{' || source_[at_] == '-')) ++at_;
-      if (kind == '#') skip_comment();
-      else if (kind == '%' && read_raw()) continue;
-      else read_tag(kind);
+      if (kind == '#')
+        skip_comment();
+      else if (kind == '%' && read_raw())
+        continue;
+      else
+        read_tag(kind);
     }
     push(Kind::kEnd, "");
     return std::move(tokens_);
@@ -62,7 +67,8 @@ class Lexer {
   }
 
   void advance_to(size_t end) {
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_), source_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
+    line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
+                                         source_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
     at_ = end;
   }
 
@@ -146,14 +152,17 @@ class Lexer {
       while (at_ < source_.size() && is_space(source_[at_])) advance_to(at_ + 1);
       if (at_ >= source_.size()) fail(fmt::format("a tag is not closed by {}", close));
       bool marked = source_[at_] == '-' || (source_[at_] == '+' && !output);
-      if (brackets.empty() && (has(close) || (marked && std::string_view(source_).substr(at_ + 1).starts_with(close)))) break;
+      if (brackets.empty() && (has(close) || (marked && std::string_view(source_).substr(at_ + 1).starts_with(close))))
+        break;
       read_expression_token(brackets);
     }
     bool strip = source_[at_] == '-', keep = source_[at_] == '+';
     push(output ? Kind::kOutputEnd : Kind::kBlockEnd, "");
     advance_to(at_ + close.size() + (strip || keep ? 1 : 0));
-    if (!output) after_block(strip, keep);
-    else if (strip) after_block(true, false);
+    if (!output)
+      after_block(strip, keep);
+    else if (strip)
+      after_block(true, false);
   }
 
   void read_expression_token(std::vector<char>& brackets) {
@@ -196,8 +205,10 @@ class Lexer {
     std::string value;
     size_t i = at_ + 1;
     for (; i < source_.size() && source_[i] != quote; ++i) {
-      if (source_[i] != '\\' || i + 1 >= source_.size()) value += source_[i];
-      else i = read_escape(i + 1, value);
+      if (source_[i] != '\\' || i + 1 >= source_.size())
+        value += source_[i];
+      else
+        i = read_escape(i + 1, value);
     }
     if (i >= source_.size()) fail("a string is not closed");
     push(Kind::kString, value);
@@ -217,7 +228,8 @@ class Lexer {
     if (digits == 0 && c >= '0' && c <= '7') {
       char32_t code = 0;
       size_t end = i;
-      while (end < std::min(i + 3, source_.size()) && source_[end] >= '0' && source_[end] <= '7') code = code * 8 + static_cast<char32_t>(source_[end++] - '0');
+      while (end < std::min(i + 3, source_.size()) && source_[end] >= '0' && source_[end] <= '7')
+        code = code * 8 + static_cast<char32_t>(source_[end++] - '0');
       append_utf8(value, code);
       return end - 1;
     }
@@ -240,7 +252,8 @@ class Lexer {
     for (auto two : kTwo) {
       if (has(two)) text = two;
     }
-    if (text.size() == 1 && kOne.find(text[0]) == std::string_view::npos) fail(fmt::format("unexpected character \"{}\"", text));
+    if (text.size() == 1 && kOne.find(text[0]) == std::string_view::npos)
+      fail(fmt::format("unexpected character \"{}\"", text));
     char c = text[0];
     if (c == '(' || c == '[' || c == '{') brackets.push_back(c == '(' ? ')' : c == '[' ? ']' : '}');
     if (c == ')' || c == ']' || c == '}') {

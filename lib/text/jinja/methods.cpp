@@ -41,7 +41,8 @@ Value strip_method(const Text& text, const Arguments& arguments) {
 
 bool matches_end(const Text& text, const Value& affix, bool at_start) {
   if (affix.is_sequence()) {
-    return std::any_of(affix.as_list().begin(), affix.as_list().end(), [&](const Value& one) { return matches_end(text, one, at_start); });
+    return std::any_of(affix.as_list().begin(), affix.as_list().end(),
+                       [&](const Value& one) { return matches_end(text, one, at_start); });
   }
   const auto& bytes = affix.as_text().bytes();
   return at_start ? text.bytes().starts_with(bytes) : text.bytes().ends_with(bytes);
@@ -59,7 +60,8 @@ Value count_in(const Text& text, const Arguments& arguments) {
   const auto& part = required(arguments, 0).as_text().bytes();
   if (part.empty()) return Value::integer(static_cast<int64_t>(text.length()) + 1);
   int64_t count = 0;
-  for (size_t at = text.bytes().find(part); at != std::string::npos; at = text.bytes().find(part, at + part.size())) ++count;
+  for (size_t at = text.bytes().find(part); at != std::string::npos; at = text.bytes().find(part, at + part.size()))
+    ++count;
   return Value::integer(count);
 }
 
@@ -79,7 +81,8 @@ Value partition(const Text& text, const Arguments& arguments) {
   const auto& separator = required(arguments, 0).as_text();
   auto at = text.bytes().find(separator.bytes());
   if (at == std::string::npos) return Value::tuple({Value::text(text), Value::text(""), Value::text("")});
-  return Value::tuple({Value::text(text.substr(0, at)), Value::text(separator), Value::text(text.substr(at + separator.size(), text.size()))});
+  return Value::tuple({Value::text(text.substr(0, at)), Value::text(separator),
+                       Value::text(text.substr(at + separator.size(), text.size()))});
 }
 
 Value remove_affix(const Text& text, const Arguments& arguments, bool prefix) {
@@ -97,29 +100,49 @@ bool all_characters(const Text& text, bool (*is)(char32_t)) {
 
 const std::unordered_map<std::string, TextMethod>& text_methods() {
   static const std::unordered_map<std::string, TextMethod> table = {
-      {"strip", strip_method<true, true>}, {"lstrip", strip_method<true, false>}, {"rstrip", strip_method<false, true>},
-      {"split", [](const Text& t, const Arguments& a) { return list_of(split(t, text_or(a, 0, "sep", ""), count_or(a, 1, "maxsplit"))); }},
-      {"rsplit", [](const Text& t, const Arguments& a) { return list_of(rsplit(t, text_or(a, 0, "sep", ""), count_or(a, 1, "maxsplit"))); }},
+      {"strip", strip_method<true, true>},
+      {"lstrip", strip_method<true, false>},
+      {"rstrip", strip_method<false, true>},
+      {"split",
+       [](const Text& t, const Arguments& a) {
+         return list_of(split(t, text_or(a, 0, "sep", ""), count_or(a, 1, "maxsplit")));
+       }},
+      {"rsplit",
+       [](const Text& t, const Arguments& a) {
+         return list_of(rsplit(t, text_or(a, 0, "sep", ""), count_or(a, 1, "maxsplit")));
+       }},
       {"splitlines", [](const Text& t, const Arguments&) { return list_of(splitlines(t)); }},
-      {"startswith", [](const Text& t, const Arguments& a) { return Value::boolean(matches_end(t, required(a, 0), true)); }},
-      {"endswith", [](const Text& t, const Arguments& a) { return Value::boolean(matches_end(t, required(a, 0), false)); }},
-      {"replace", [](const Text& t, const Arguments& a) { return Value::text(replace(t, required(a, 0).as_text().bytes(), required(a, 1).as_text(), count_or(a, 2, "count"))); }},
+      {"startswith",
+       [](const Text& t, const Arguments& a) { return Value::boolean(matches_end(t, required(a, 0), true)); }},
+      {"endswith",
+       [](const Text& t, const Arguments& a) { return Value::boolean(matches_end(t, required(a, 0), false)); }},
+      {"replace",
+       [](const Text& t, const Arguments& a) {
+         return Value::text(
+             replace(t, required(a, 0).as_text().bytes(), required(a, 1).as_text(), count_or(a, 2, "count")));
+       }},
       {"upper", [](const Text& t, const Arguments&) { return Value::text(change_case(t, Case::kUpper)); }},
       {"lower", [](const Text& t, const Arguments&) { return Value::text(change_case(t, Case::kLower)); }},
       {"title", [](const Text& t, const Arguments&) { return Value::text(change_case(t, Case::kTitle)); }},
       {"capitalize", [](const Text& t, const Arguments&) { return Value::text(change_case(t, Case::kCapitalize)); }},
       {"find", [](const Text& t, const Arguments& a) { return find_in(t, a, false); }},
       {"rfind", [](const Text& t, const Arguments& a) { return find_in(t, a, true); }},
-      {"index", [](const Text& t, const Arguments& a) {
+      {"index",
+       [](const Text& t, const Arguments& a) {
          auto at = find_in(t, a, false);
          if (at.as_integer() < 0) throw Error("substring not found");
          return at;
        }},
-      {"count", count_in}, {"join", join_items}, {"partition", partition},
+      {"count", count_in},
+      {"join", join_items},
+      {"partition", partition},
       {"removeprefix", [](const Text& t, const Arguments& a) { return remove_affix(t, a, true); }},
       {"removesuffix", [](const Text& t, const Arguments& a) { return remove_affix(t, a, false); }},
       {"isspace", [](const Text& t, const Arguments&) { return Value::boolean(all_characters(t, is_python_space)); }},
-      {"isdigit", [](const Text& t, const Arguments&) { return Value::boolean(all_characters(t, [](char32_t c) { return c >= '0' && c <= '9'; })); }},
+      {"isdigit",
+       [](const Text& t, const Arguments&) {
+         return Value::boolean(all_characters(t, [](char32_t c) { return c >= '0' && c <= '9'; }));
+       }},
   };
   return table;
 }
@@ -151,7 +174,8 @@ Value list_method(const Value& list, const std::string& name) {
   if (name == "index") {
     return Value::callable([list](const Arguments& arguments) {
       const auto& items = list.as_list();
-      auto found = std::find_if(items.begin(), items.end(), [&](const Value& item) { return equal(item, required(arguments, 0)); });
+      auto found = std::find_if(items.begin(), items.end(),
+                                [&](const Value& item) { return equal(item, required(arguments, 0)); });
       if (found == items.end()) throw Error("the value is not in the list");
       return Value::integer(found - items.begin());
     });
@@ -159,7 +183,8 @@ Value list_method(const Value& list, const std::string& name) {
   if (name != "count") return Value();
   return Value::callable([list](const Arguments& arguments) {
     const auto& items = list.as_list();
-    return Value::integer(std::count_if(items.begin(), items.end(), [&](const Value& item) { return equal(item, required(arguments, 0)); }));
+    return Value::integer(std::count_if(items.begin(), items.end(),
+                                        [&](const Value& item) { return equal(item, required(arguments, 0)); }));
   });
 }
 
@@ -171,7 +196,8 @@ Value range(const Arguments& arguments) {
   constexpr int64_t kMaxRange = 100000;  // Jinja's sandbox
   List items;
   for (int64_t i = begin; step > 0 ? i < end : i > end;) {
-    if (static_cast<int64_t>(items.size()) >= kMaxRange) throw Error(fmt::format("range() of more than {} items", kMaxRange));
+    if (static_cast<int64_t>(items.size()) >= kMaxRange)
+      throw Error(fmt::format("range() of more than {} items", kMaxRange));
     items.push_back(Value::integer(i));
     if (__builtin_add_overflow(i, step, &i)) break;
   }
@@ -201,7 +227,9 @@ Value find_method(const Value& value, const std::string& name) {
   if (value.is_text()) {
     auto method = text_methods().find(name);
     if (method == text_methods().end()) return Value();
-    return Value::callable([text = value.as_text(), function = method->second](const Arguments& arguments) { return function(text, arguments); });
+    return Value::callable([text = value.as_text(), function = method->second](const Arguments& arguments) {
+      return function(text, arguments);
+    });
   }
   if (value.kind() == Value::Kind::kDict) return dict_method(value, name);
   return value.is_sequence() ? list_method(value, name) : Value();
@@ -254,11 +282,14 @@ Value get_path(const Value& value, const std::string& path) {
 
 Value find_function(const std::string& name) {
   if (name == "range") return Value::callable(range);
-  if (name == "dict") return Value::callable([](const Arguments& arguments) { return Value::dict(named_items(arguments)); });
-  if (name == "namespace") return Value::callable([](const Arguments& arguments) { return Value::name_space(named_items(arguments)); });
+  if (name == "dict")
+    return Value::callable([](const Arguments& arguments) { return Value::dict(named_items(arguments)); });
+  if (name == "namespace")
+    return Value::callable([](const Arguments& arguments) { return Value::name_space(named_items(arguments)); });
   if (name == "strftime_now") return Value::callable(strftime_now);
   if (name == "raise_exception") {
-    return Value::callable([](const Arguments& arguments) -> Value { throw Error(required(arguments, 0).to_text().bytes()); });
+    return Value::callable(
+        [](const Arguments& arguments) -> Value { throw Error(required(arguments, 0).to_text().bytes()); });
   }
   return Value();
 }

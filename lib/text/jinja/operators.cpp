@@ -82,7 +82,8 @@ Value repeat(const Value& value, int64_t times) {
   }
   if (count > 0 && value.as_list().size() > kMaxItems / count) throw Error("a list becomes too long");
   List out;
-  for (size_t i = 0; i < count && !value.as_list().empty(); ++i) out.insert(out.end(), value.as_list().begin(), value.as_list().end());
+  for (size_t i = 0; i < count && !value.as_list().empty(); ++i)
+    out.insert(out.end(), value.as_list().begin(), value.as_list().end());
   return Value::list(std::move(out));
 }
 
@@ -106,7 +107,8 @@ Value binary(const std::string& op, const Value& left, const Value& right) {
   if (op == "~") return join_text(left.to_text(), right.to_text());
   if (left.is_number() && right.is_number()) {
     bool real = left.kind() == Value::Kind::kFloat || right.kind() == Value::Kind::kFloat;
-    return real ? real_operation(op, left.as_number(), right.as_number()) : integer_operation(op, left.as_integer(), right.as_integer());
+    return real ? real_operation(op, left.as_number(), right.as_number())
+                : integer_operation(op, left.as_integer(), right.as_integer());
   }
   if (op == "+" && left.is_text() && right.is_text()) return join_text(left.as_text(), right.as_text());
   if (op == "+" && left.is_sequence() && left.kind() == right.kind()) {
@@ -115,8 +117,10 @@ Value binary(const std::string& op, const Value& left, const Value& right) {
     items.insert(items.end(), right.as_list().begin(), right.as_list().end());
     return left.kind() == Value::Kind::kList ? Value::list(std::move(items)) : Value::tuple(std::move(items));
   }
-  if (op == "*" && (left.is_text() || left.is_sequence()) && right.is_integer()) return repeat(left, right.as_integer());
-  if (op == "*" && left.is_integer() && (right.is_text() || right.is_sequence())) return repeat(right, left.as_integer());
+  if (op == "*" && (left.is_text() || left.is_sequence()) && right.is_integer())
+    return repeat(left, right.as_integer());
+  if (op == "*" && left.is_integer() && (right.is_text() || right.is_sequence()))
+    return repeat(right, left.as_integer());
   fail(op, left, right);
 }
 
@@ -142,7 +146,8 @@ Value slice(const Value& value, std::optional<int64_t> begin, std::optional<int6
   int64_t first = clamp(begin, step > 0 ? 0 : n - 1), last = clamp(end, step > 0 ? n : -1);
   if (value.is_text() && step == 1) {
     const auto& text = value.as_text();
-    size_t from = text.offset_of(static_cast<size_t>(first)), to = text.offset_of(static_cast<size_t>(std::max(first, last)));
+    size_t from = text.offset_of(static_cast<size_t>(first)),
+           to = text.offset_of(static_cast<size_t>(std::max(first, last)));
     return Value::text(text.substr(from, to));
   }
   if (!value.is_text() && !value.is_sequence()) throw Error(fmt::format("{} cannot be sliced", value.type_name()));

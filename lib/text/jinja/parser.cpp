@@ -65,12 +65,18 @@ class Parser {
   void end_tag() { tokens_.expect(Token::Kind::kBlockEnd, "%}"); }
 
   void parse_statement(const std::string& name, Block& block) {
-    if (name == "if") block.push_back(parse_if());
-    else if (name == "for") block.push_back(parse_for());
-    else if (name == "set") block.push_back(parse_set());
-    else if (name == "macro") block.push_back(parse_macro());
-    else if (name == "filter") block.push_back(parse_filter());
-    else if (name == "generation") block.push_back(parse_generation());
+    if (name == "if")
+      block.push_back(parse_if());
+    else if (name == "for")
+      block.push_back(parse_for());
+    else if (name == "set")
+      block.push_back(parse_set());
+    else if (name == "macro")
+      block.push_back(parse_macro());
+    else if (name == "filter")
+      block.push_back(parse_filter());
+    else if (name == "generation")
+      block.push_back(parse_generation());
     else if (name == "break" || name == "continue") {
       if (loop_depth_ == 0) tokens_.fail(fmt::format("{{% {} %}} outside a loop", name));
       block.push_back(make(name == "break" ? Kind::kBreak : Kind::kContinue));

@@ -17,7 +17,9 @@ const Value& operand(const Arguments& arguments) {
   return arguments.positional[0];
 }
 
-bool is_iterable(const Value& value) { return value.is_undefined() || value.is_text() || value.is_sequence() || value.kind() == Kind::kDict; }
+bool is_iterable(const Value& value) {
+  return value.is_undefined() || value.is_text() || value.is_sequence() || value.kind() == Kind::kDict;
+}
 
 bool is_case(const Value& value, Case which) {
   auto text = value.to_text();
@@ -54,7 +56,8 @@ const std::unordered_map<std::string, Predicate>& predicates() {
         {"lower", [](const Value& v, const Arguments&) { return is_case(v, Case::kLower); }},
         {"upper", [](const Value& v, const Arguments&) { return is_case(v, Case::kUpper); }},
         {"in", [](const Value& v, const Arguments& a) { return contains(operand(a), v); }},
-        {"sameas", [](const Value& v, const Arguments& a) { return v.kind() == operand(a).kind() && equal(v, operand(a)); }},
+        {"sameas",
+         [](const Value& v, const Arguments& a) { return v.kind() == operand(a).kind() && equal(v, operand(a)); }},
         {"eq", [](const Value& v, const Arguments& a) { return equal(v, operand(a)); }},
         {"ne", [](const Value& v, const Arguments& a) { return !equal(v, operand(a)); }},
         {"lt", [](const Value& v, const Arguments& a) { return compare(v, operand(a)) < 0; }},
@@ -62,8 +65,9 @@ const std::unordered_map<std::string, Predicate>& predicates() {
         {"gt", [](const Value& v, const Arguments& a) { return compare(v, operand(a)) > 0; }},
         {"ge", [](const Value& v, const Arguments& a) { return compare(v, operand(a)) >= 0; }},
     };
-    const std::pair<const char*, const char*> kAliases[] = {{"equalto", "eq"}, {"==", "eq"}, {"!=", "ne"}, {"<", "lt"}, {"lessthan", "lt"},
-                                                            {"<=", "le"}, {">", "gt"}, {"greaterthan", "gt"}, {">=", "ge"}};
+    const std::pair<const char*, const char*> kAliases[] = {{"equalto", "eq"}, {"==", "eq"},          {"!=", "ne"},
+                                                            {"<", "lt"},       {"lessthan", "lt"},    {"<=", "le"},
+                                                            {">", "gt"},       {"greaterthan", "gt"}, {">=", "ge"}};
     for (const auto& [alias, name] : kAliases) all[alias] = all[name];
     return all;
   }();

@@ -13,7 +13,8 @@ struct Template::Parsed {
 
 Template::Template(const std::string& source, std::string origin) : origin_(std::move(origin)) {
   constexpr size_t kMaxSource = 1 << 20;
-  if (source.size() > kMaxSource) throw input_error("{}: a chat template of {} bytes, expected at most {}", origin_, source.size(), kMaxSource);
+  if (source.size() > kMaxSource)
+    throw input_error("{}: a chat template of {} bytes, expected at most {}", origin_, source.size(), kMaxSource);
   if (auto bad = find_invalid_utf8(source)) throw input_error("{}: not UTF-8 at byte {}", origin_, *bad);
   try {
     parsed_ = std::make_unique<const Parsed>(Parsed{parse(source)});

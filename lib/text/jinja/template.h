@@ -8,7 +8,8 @@
 
 namespace vlmtune::jinja {
 
-/// The subset of Jinja2 that chat templates use, with transformers' settings and functions. Immutable, shared between threads.
+/// The subset of Jinja2 that chat templates use, with transformers' settings and functions. Immutable, shared between
+/// threads.
 class Template {
  public:
   /// `origin` names the template in errors. Errors: input_error with origin and line.

@@ -52,15 +52,18 @@ int Text::source_at(size_t byte) const {
 void Text::append(std::string_view bytes, int source) {
   if (bytes.empty()) return;
   bytes_ += bytes;
-  if (!runs_.empty() && runs_.back().source == source) runs_.back().end = bytes_.size();
-  else runs_.push_back({bytes_.size(), source});
+  if (!runs_.empty() && runs_.back().source == source)
+    runs_.back().end = bytes_.size();
+  else
+    runs_.push_back({bytes_.size(), source});
 }
 
 void Text::append(const Text& other) { append(other, 0, other.size()); }
 
 void Text::append(const Text& other, size_t begin, size_t end) {
   if (begin >= end) return;
-  auto run = std::upper_bound(other.runs_.begin(), other.runs_.end(), begin, [](size_t at, const Run& r) { return at < r.end; });
+  auto run = std::upper_bound(other.runs_.begin(), other.runs_.end(), begin,
+                              [](size_t at, const Run& r) { return at < r.end; });
   for (; run != other.runs_.end() && begin < end; ++run) {
     size_t stop = std::min(end, run->end);
     append(std::string_view(other.bytes_).substr(begin, stop - begin), run->source);
@@ -75,7 +78,8 @@ Text Text::substr(size_t begin, size_t end) const {
 }
 
 size_t Text::length() const {
-  return static_cast<size_t>(std::count_if(bytes_.begin(), bytes_.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<size_t>(std::count_if(bytes_.begin(), bytes_.end(),
+                                           [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 size_t Text::offset_of(size_t code_point) const {
@@ -91,7 +95,8 @@ Text strip(const Text& text, std::string_view characters, bool left, bool right)
   auto strippable = [&](size_t at) {
     size_t next = at;
     auto code = next_code_point(bytes, next);
-    return characters.empty() ? is_python_space(code) : characters.find(bytes.substr(at, next - at)) != std::string_view::npos;
+    return characters.empty() ? is_python_space(code)
+                              : characters.find(bytes.substr(at, next - at)) != std::string_view::npos;
   };
   size_t begin = 0, end = bytes.size();
   while (left && begin < end && strippable(begin)) begin += utf8_width(bytes, begin);
@@ -174,8 +179,10 @@ Text change_case(const Text& text, Case to) {
     auto code = static_cast<utf8proc_int32_t>(next_code_point(text.bytes(), at));
     bool upper = to == Case::kUpper || (to != Case::kLower && at_word_start);
     std::string changed;
-    if (upper && code == 0xDF) changed += to == Case::kUpper ? "SS" : "Ss";
-    else append_utf8(changed, static_cast<char32_t>(upper ? utf8proc_toupper(code) : utf8proc_tolower(code)));
+    if (upper && code == 0xDF)
+      changed += to == Case::kUpper ? "SS" : "Ss";
+    else
+      append_utf8(changed, static_cast<char32_t>(upper ? utf8proc_toupper(code) : utf8proc_tolower(code)));
     out.append(changed, source);
     auto category = utf8proc_category(code);
     bool letter = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;

@@ -26,12 +26,18 @@ void append_quoted(Text& out, const Text& text) {
     size_t begin = at;
     int source = text.source_at(at);
     auto code = next_code_point(bytes, at);
-    if (code == '\n') out.append("\\n", source);
-    else if (code == '\r') out.append("\\r", source);
-    else if (code == '\t') out.append("\\t", source);
-    else if (code == '\\' || code == static_cast<char32_t>(quote)) out.append(std::string("\\") + bytes[begin], source);
-    else if (code < 0x20 || code == 0x7F) out.append(fmt::format("\\x{:02x}", static_cast<int>(code)), source);
-    else out.append(std::string_view(bytes).substr(begin, at - begin), source);
+    if (code == '\n')
+      out.append("\\n", source);
+    else if (code == '\r')
+      out.append("\\r", source);
+    else if (code == '\t')
+      out.append("\\t", source);
+    else if (code == '\\' || code == static_cast<char32_t>(quote))
+      out.append(std::string("\\") + bytes[begin], source);
+    else if (code < 0x20 || code == 0x7F)
+      out.append(fmt::format("\\x{:02x}", static_cast<int>(code)), source);
+    else
+      out.append(std::string_view(bytes).substr(begin, at - begin), source);
   }
   out.append(std::string(1, quote), kTemplateSource);
 }
@@ -133,15 +139,22 @@ const Callable& Value::as_callable() const {
 bool Value::truth() const {
   switch (kind_) {
     case Kind::kUndefined:
-    case Kind::kNone: return false;
+    case Kind::kNone:
+      return false;
     case Kind::kBool:
-    case Kind::kInteger: return integer_ != 0;
-    case Kind::kFloat: return real_ != 0;
-    case Kind::kText: return !text_->empty();
+    case Kind::kInteger:
+      return integer_ != 0;
+    case Kind::kFloat:
+      return real_ != 0;
+    case Kind::kText:
+      return !text_->empty();
     case Kind::kList:
-    case Kind::kTuple: return !list_->empty();
-    case Kind::kDict: return !dict_->empty();
-    default: return true;
+    case Kind::kTuple:
+      return !list_->empty();
+    case Kind::kDict:
+      return !dict_->empty();
+    default:
+      return true;
   }
 }
 
@@ -209,12 +222,24 @@ void Value::append_repr(Text& out, int depth) const {
   if (depth > kMaxDepth) throw Error("a value is nested too deeply");
   auto put = [&](const std::string& bytes) { out.append(bytes, kTemplateSource); };
   switch (kind_) {
-    case Kind::kUndefined: put("Undefined"); break;
-    case Kind::kNone: put("None"); break;
-    case Kind::kBool: put(integer_ ? "True" : "False"); break;
-    case Kind::kInteger: put(std::to_string(integer_)); break;
-    case Kind::kFloat: put(format_real(real_)); break;
-    case Kind::kText: append_quoted(out, *text_); break;
+    case Kind::kUndefined:
+      put("Undefined");
+      break;
+    case Kind::kNone:
+      put("None");
+      break;
+    case Kind::kBool:
+      put(integer_ ? "True" : "False");
+      break;
+    case Kind::kInteger:
+      put(std::to_string(integer_));
+      break;
+    case Kind::kFloat:
+      put(format_real(real_));
+      break;
+    case Kind::kText:
+      append_quoted(out, *text_);
+      break;
     case Kind::kList:
     case Kind::kTuple: {
       put(kind_ == Kind::kList ? "[" : "(");
@@ -238,23 +263,36 @@ void Value::append_repr(Text& out, int depth) const {
       put(kind_ == Kind::kDict ? "}" : "}>");
       break;
     }
-    case Kind::kCallable: put("<function>"); break;
+    case Kind::kCallable:
+      put("<function>");
+      break;
   }
 }
 
 std::string Value::type_name() const {
   switch (kind_) {
-    case Kind::kUndefined: return "an undefined value";
-    case Kind::kNone: return "None";
-    case Kind::kBool: return "a bool";
-    case Kind::kInteger: return "an int";
-    case Kind::kFloat: return "a float";
-    case Kind::kText: return "a str";
-    case Kind::kList: return "a list";
-    case Kind::kTuple: return "a tuple";
-    case Kind::kDict: return "a dict";
-    case Kind::kNamespace: return "a namespace";
-    case Kind::kCallable: return "a function";
+    case Kind::kUndefined:
+      return "an undefined value";
+    case Kind::kNone:
+      return "None";
+    case Kind::kBool:
+      return "a bool";
+    case Kind::kInteger:
+      return "an int";
+    case Kind::kFloat:
+      return "a float";
+    case Kind::kText:
+      return "a str";
+    case Kind::kList:
+      return "a list";
+    case Kind::kTuple:
+      return "a tuple";
+    case Kind::kDict:
+      return "a dict";
+    case Kind::kNamespace:
+      return "a namespace";
+    case Kind::kCallable:
+      return "a function";
   }
   return "a value";
 }

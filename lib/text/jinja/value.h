@@ -108,7 +108,8 @@ int compare(const Value& a, const Value& b);
 /// Python's `in`.
 bool contains(const Value& container, const Value& item);
 /// json.dumps(ensure_ascii=False); `indent` negative: one line.
-Text to_json(const Value& value, int indent, bool sort_keys, const std::string& item_separator, const std::string& key_separator);
+Text to_json(const Value& value, int indent, bool sort_keys, const std::string& item_separator,
+             const std::string& key_separator);
 /// Python's repr of a float.
 std::string format_real(double value);
 
