@@ -8,8 +8,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk) {
-    const bool need_hidden = context->needs_input_grad(0), need_weight = context->needs_input_grad(1);
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk, bool need_hidden,
+                        bool need_weight) {
     const auto used = weight.to(hidden.scalar_type());
     auto total = torch::zeros({}, hidden.options().dtype(torch::kFloat));
     Tensor d_hidden = need_hidden ? torch::empty_like(hidden) : Tensor();
@@ -38,7 +38,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto scaled = [&](const Tensor& t) { return t.defined() ? t * gradients[0].to(t.scalar_type()) : Tensor(); };
-    return {scaled(saved[0]), scaled(saved[1]), Tensor(), Tensor()};
+    return {scaled(saved[0]), scaled(saved[1]), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -46,7 +46,10 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk) {
   if (hidden.size(0) == 0) return hidden.sum().to(torch::kFloat);  // no supervised token: zero, still part of the graph
-  return LinearCrossEntropyFunction::apply(hidden, weight, targets, chunk > 0 ? chunk : hidden.size(0));
+  // Asked here, since a function that is not recorded knows nothing of its inputs' needs.
+  const bool recorded = torch::GradMode::is_enabled();
+  return LinearCrossEntropyFunction::apply(hidden, weight, targets, chunk > 0 ? chunk : hidden.size(0), recorded && hidden.requires_grad(),
+                                           recorded && weight.requires_grad());
 }
 
 }  // namespace vlmtune::kernels

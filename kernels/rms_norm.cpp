@@ -1,6 +1,8 @@
 #include "kernels/rms_norm.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
 
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/loops.h"
@@ -12,10 +14,24 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// The formulas in plain tensor operations: the oracle, and what devices and types without a kernel of their own use.
+std::tuple<Tensor, Tensor> forward_plain(const Tensor& x, const Tensor& weight, double eps) {
+  const auto wide = x.scalar_type() == torch::kDouble ? x : x.to(torch::kFloat);
+  const auto rstd = wide.square().mean(-1, true).add_(eps).rsqrt_();  // [..., 1]
+  return {(wide * rstd).to(x.scalar_type()) * weight, rstd};
+}
+
+Tensor backward_plain(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
+  const auto normal = x.to(rstd.scalar_type()) * rstd;  // [..., D]
+  const auto scaled = (dy * weight).to(rstd.scalar_type());
+  return ((scaled - normal * (scaled * normal).mean(-1, true)) * rstd).to(x.scalar_type());
+}
+
 /// Rows that a thread takes at least.
 int64_t grain(int64_t row_size) { return std::max<int64_t>(1, 16384 / row_size); }
 
-std::pair<Tensor, Tensor> forward_loop(const Tensor& input, const Tensor& weight, double eps) {
+std::tuple<Tensor, Tensor> forward_cpu(const Tensor& input, const Tensor& weight, double eps) {
+  if (!cpu::has_loop(input)) return forward_plain(input, weight, eps);
   const auto x = input.contiguous(), w = weight.contiguous();
   const int64_t size = x.size(-1), rows = x.numel() / size;
   auto y = torch::empty_like(x);
@@ -32,7 +48,8 @@ std::pair<Tensor, Tensor> forward_loop(const Tensor& input, const Tensor& weight
   return {y, rstd};
 }
 
-Tensor backward_loop(const Tensor& gradient, const Tensor& input, const Tensor& weight, const Tensor& rstd) {
+Tensor backward_cpu(const Tensor& gradient, const Tensor& input, const Tensor& weight, const Tensor& rstd) {
+  if (!cpu::has_loop(input)) return backward_plain(gradient, input, weight, rstd);
   const auto dy = gradient.contiguous(), x = input.contiguous(), w = weight.contiguous();
   const int64_t size = x.size(-1), rows = x.numel() / size;
   auto dx = torch::empty_like(x);
@@ -46,16 +63,19 @@ Tensor backward_loop(const Tensor& gradient, const Tensor& input, const Tensor& 
   return dx;
 }
 
+std::tuple<Tensor, Tensor> call_forward(const Tensor& x, const Tensor& weight, double eps) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::rms_norm_forward", "").typed<decltype(forward_cpu)>();
+  return op.call(x, weight, eps);
+}
+
+Tensor call_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::rms_norm_backward", "").typed<decltype(backward_cpu)>();
+  return op.call(dy, x, weight, rstd);
+}
+
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, double eps) {
-    Tensor y, rstd;
-    if (cpu::has_loop(x)) {
-      std::tie(y, rstd) = forward_loop(x, weight.to(x.scalar_type()), eps);
-    } else {
-      const auto wide = x.scalar_type() == torch::kDouble ? x : x.to(torch::kFloat);
-      rstd = wide.square().mean(-1, true).add_(eps).rsqrt_();  // [..., 1]
-      y = (wide * rstd).to(x.scalar_type()) * weight.to(x.scalar_type());
-    }
+    const auto [y, rstd] = call_forward(x, weight.to(x.scalar_type()), eps);
     context->save_for_backward({x, weight, rstd});
     return y;
   }
@@ -64,17 +84,8 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     const auto saved = context->get_saved_variables();
     const auto &x = saved[0], &weight = saved[1], &rstd = saved[2];
     const auto& dy = gradients[0];
-    const auto w = weight.to(x.scalar_type());
     Tensor dx, dweight;
-    if (context->needs_input_grad(0)) {
-      if (cpu::has_loop(x)) {
-        dx = backward_loop(dy, x, w, rstd);
-      } else {
-        const auto normal = x.to(rstd.scalar_type()) * rstd;                // [..., D]
-        const auto scaled = (dy * w).to(rstd.scalar_type());
-        dx = ((scaled - normal * (scaled * normal).mean(-1, true)) * rstd).to(x.scalar_type());
-      }
-    }
+    if (context->needs_input_grad(0)) dx = call_backward(dy, x, weight.to(x.scalar_type()), rstd);
     if (context->needs_input_grad(1))
       dweight = (dy * (x.to(rstd.scalar_type()) * rstd).to(x.scalar_type())).to(rstd.scalar_type()).flatten(0, -2).sum(0).to(weight.scalar_type());
     return {dx, dweight, Tensor()};
@@ -82,6 +93,19 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 };
 
 }  // namespace
+
+TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
+  library.def("rms_norm_forward(Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)");
+  library.def("rms_norm_backward(Tensor dy, Tensor x, Tensor weight, Tensor rstd) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(vlmtune, CPU, library) {
+  library.impl("rms_norm_forward", forward_cpu);
+  library.impl("rms_norm_backward", backward_cpu);
+}
+TORCH_LIBRARY_IMPL(vlmtune, CompositeExplicitAutograd, library) {
+  library.impl("rms_norm_forward", forward_plain);
+  library.impl("rms_norm_backward", backward_plain);
+}
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) { return RmsNormFunction::apply(x, weight, eps); }
 

@@ -92,6 +92,9 @@ ExampleOptions InputParts::example_options(const Recipe& recipe) const {
 }
 
 InputParts assemble_inputs(const Recipe& recipe, Command command) {
+  if (recipe.hardware.device != "cpu")
+    throw usage_error("/hardware: {} needs the device \"{}\", and this version computes on the CPU only; --set hardware=cpu runs it here",
+                      recipe.hardware.name, recipe.hardware.device);
   InputParts parts;
   const fs::path dir = recipe.model.path;
   parts.config = read_llava_config(dir, tower_of(recipe), {recipe.model.mm_projector_type, recipe.model.vision_select_layer});

@@ -1,0 +1,170 @@
+// One table of ops, each against its plain formula in double, on the CPU and, where there is a GPU, on CUDA; and
+// finite differences of its gradients.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "kernels/attention.h"
+#include "kernels/linear_cross_entropy.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/swiglu.h"
+
+namespace vlmtune::kernels {
+namespace {
+
+using torch::Tensor;
+using Inputs = std::vector<Tensor>;
+
+struct Op {
+  const char* name;
+  std::function<Tensor(const Inputs&)> run;
+  std::function<Tensor(const Inputs&)> formula;           ///< in plain tensor operations
+  std::function<Inputs(torch::ScalarType)> inputs;        ///< the first `num_differentiable` get gradients
+  size_t num_differentiable;
+};
+
+Tensor random(torch::IntArrayRef shape, torch::ScalarType type) { return torch::randn(shape, torch::kDouble).to(type); }
+
+Tensor rotate_half(const Tensor& x) {
+  const auto halves = x.chunk(2, -1);
+  return torch::cat({-halves[1], halves[0]}, -1);
+}
+
+Inputs rope_inputs(torch::ScalarType type) {
+  const auto angles = torch::arange(7, torch::kDouble).view({1, 1, 7, 1}) * torch::rand({5}, torch::kDouble);
+  const auto both = torch::cat({angles, angles}, -1);
+  // [B, T, H, d] seen as [B, H, T, d], as attention has it
+  return {random({2, 7, 3, 10}, type).transpose(1, 2), both.cos().to(type), both.sin().to(type)};
+}
+
+const std::vector<Op>& ops() {
+  static const std::vector<Op> table = {
+      {"rms_norm", [](const Inputs& i) { return rms_norm(i[0], i[1], 1e-5); },
+       [](const Inputs& i) { return i[0] * (i[0].square().mean(-1, true) + 1e-5).rsqrt() * i[1]; },
+       [](torch::ScalarType t) { return Inputs{random({3, 5, 37}, t), random({37}, t)}; }, 2},
+      {"rms_norm, no rows", [](const Inputs& i) { return rms_norm(i[0], i[1], 1e-5); }, [](const Inputs& i) { return i[0] * i[1]; },
+       [](torch::ScalarType t) { return Inputs{random({0, 16}, t), random({16}, t)}; }, 1},
+      {"swiglu", [](const Inputs& i) { return swiglu(i[0], i[1]); }, [](const Inputs& i) { return i[0] * torch::sigmoid(i[0]) * i[1]; },
+       [](torch::ScalarType t) { return Inputs{random({5, 33}, t) * 4, random({5, 33}, t)}; }, 2},
+      {"swiglu, far values", [](const Inputs& i) { return swiglu(i[0], i[1]); }, [](const Inputs& i) { return i[0] * torch::sigmoid(i[0]) * i[1]; },
+       [](torch::ScalarType t) { return Inputs{torch::tensor({-200.0, -88.0, -20.0, 0.0, 20.0, 88.0, 200.0}).to(t), torch::ones({7}).to(t)}; }, 2},
+      {"rope", [](const Inputs& i) { return rope(i[0], i[1], i[2]); }, [](const Inputs& i) { return i[0] * i[1] + rotate_half(i[0]) * i[2]; }, rope_inputs, 1},
+      {"attention, causal, grouped", [](const Inputs& i) { return attention(i[0], i[1], i[2], true, {}); },
+       [](const Inputs& i) {
+         const auto k = i[1].repeat_interleave(2, 1), v = i[2].repeat_interleave(2, 1);
+         const auto hidden = torch::ones({9, 9}, torch::kBool).triu(1);
+         return torch::matmul((torch::matmul(i[0], k.transpose(-1, -2)) / std::sqrt(8.0)).masked_fill(hidden, -1e300).softmax(-1), v);
+       },
+       [](torch::ScalarType t) { return Inputs{random({2, 4, 9, 8}, t), random({2, 2, 9, 8}, t), random({2, 2, 9, 8}, t)}; }, 3},
+      {"linear_cross_entropy", [](const Inputs& i) { return linear_cross_entropy(i[0], i[1], i[2], 3); },
+       [](const Inputs& i) { return torch::nn::functional::cross_entropy(torch::matmul(i[0], i[1].t()), i[2], torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)); },
+       [](torch::ScalarType t) { return Inputs{random({7, 12}, t), random({19, 12}, t) * 0.3, torch::randint(19, {7}, torch::kLong)}; }, 2},
+  };
+  return table;
+}
+
+/// What rounding of inputs, intermediate values and result allows, relative to the largest value.
+double tolerance(torch::ScalarType type) { return type == torch::kFloat ? 2e-6 : type == torch::kHalf ? 4e-3 : 3e-2; }
+
+Tensor to_double(const Tensor& x) { return x.to(torch::kCPU, x.is_floating_point() ? torch::kDouble : x.scalar_type()); }
+
+void expect_near(const Tensor& found, const Tensor& expected, double allowed, const std::string& what) {
+  ASSERT_EQ(found.sizes(), expected.sizes()) << what;
+  if (expected.numel() == 0) return;
+  const double scale = std::max(1e-30, expected.abs().max().item<double>());
+  EXPECT_LE((to_double(found) - expected).abs().max().item<double>() / scale, allowed) << what;
+}
+
+void compare_with_formula(const Op& op, torch::ScalarType type, torch::Device device) {
+  torch::manual_seed(7);
+  const auto source = op.inputs(type);
+  Inputs inputs, exact;
+  for (size_t i = 0; i < source.size(); ++i) {
+    const bool differentiable = i < op.num_differentiable;
+    inputs.push_back(source[i].to(device).detach().requires_grad_(differentiable));
+    exact.push_back(to_double(source[i]).detach().requires_grad_(differentiable));
+  }
+  const auto found = op.run(inputs), expected = op.formula(exact);
+  const auto gradient = torch::randn_like(expected);
+  const std::string what = fmt::format("{} in {}", op.name, torch::toString(type));
+  expect_near(found, expected, tolerance(type), what);
+  found.backward(gradient.to(device, found.scalar_type()));
+  expected.backward(gradient.to(found.scalar_type()).to(torch::kDouble));
+  for (size_t i = 0; i < op.num_differentiable; ++i)
+    expect_near(inputs[i].grad(), exact[i].grad(), 4 * tolerance(type), fmt::format("{}, gradient of input {}", what, i));
+}
+
+TEST(Kernels, EqualTheirFormulaOnTheCpu) {
+  for (const auto& op : ops())
+    for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kHalf}) compare_with_formula(op, type, torch::kCPU);
+}
+
+TEST(Kernels, GradientsAreFiniteDifferences) {
+  for (const auto& op : ops()) {
+    if (std::string(op.name) == "linear_cross_entropy") continue;  // its softmax is fp32 whatever comes in
+    torch::manual_seed(3);
+    auto inputs = op.inputs(torch::kDouble);
+    for (size_t i = 0; i < op.num_differentiable; ++i) inputs[i] = inputs[i].contiguous().requires_grad_(true);
+    const auto y = op.run(inputs);
+    const auto weights = torch::randn_like(y);
+    (y * weights).sum().backward();
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < op.num_differentiable; ++i) {
+      auto flat = inputs[i].view(-1);
+      for (int64_t k = 0; k < flat.size(0); k += 11) {
+        constexpr double kStep = 1e-5;
+        const double kept = flat[k].item<double>();
+        const auto at = [&](double value) {
+          flat[k] = value;
+          return (op.run(inputs) * weights).sum().item<double>();
+        };
+        const double slope = (at(kept + kStep) - at(kept - kStep)) / (2 * kStep);
+        flat[k] = kept;
+        EXPECT_NEAR(inputs[i].grad().view(-1)[k].item<double>(), slope, 1e-6 * std::max(1.0, std::abs(slope))) << op.name << ", input " << i << ", element " << k;
+      }
+    }
+  }
+}
+
+TEST(Kernels, ChunkedLossEqualsWholeLoss) {
+  torch::manual_seed(1);
+  const auto hidden = torch::randn({50, 16}), weight = torch::randn({40, 16});
+  const auto targets = torch::randint(40, {50}, torch::kLong);
+  const auto run = [&](int64_t chunk) {
+    const auto h = hidden.clone().requires_grad_(true), w = weight.clone().requires_grad_(true);
+    const auto loss = linear_cross_entropy(h, w, targets, chunk);
+    loss.backward();
+    return Inputs{loss.detach(), h.grad(), w.grad()};
+  };
+  const auto whole = run(0);
+  for (const int64_t chunk : {1, 7, 50, 64}) {
+    const auto parts = run(chunk);
+    for (size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(torch::allclose(parts[i], whole[i], 1e-5, 1e-5)) << chunk;
+  }
+}
+
+TEST(Kernels, NoLabelsGiveZeroLoss) {
+  const auto hidden = torch::randn({0, 16}).requires_grad_(true);
+  const auto loss = linear_cross_entropy(hidden, torch::randn({40, 16}), torch::empty({0}, torch::kLong), 8);
+  EXPECT_EQ(loss.item<float>(), 0);
+  loss.backward();
+}
+
+TEST(Kernels, EqualTheirFormulaOnCuda) {
+#ifdef VLMTUNE_CUDA_PLUGIN
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) GTEST_SKIP() << "LibTorch's CUDA library does not load here: " << dlerror();
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
+  ASSERT_NE(dlopen(VLMTUNE_CUDA_PLUGIN, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+  for (const auto& op : ops()) {
+    if (std::string(op.name).starts_with("rms_norm") || std::string(op.name).starts_with("swiglu"))
+      for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kHalf}) compare_with_formula(op, type, torch::kCUDA);
+  }
+#else
+  GTEST_SKIP() << "built without the CUDA plugin";
+#endif
+}
+
+}  // namespace
+}  // namespace vlmtune::kernels
