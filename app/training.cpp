@@ -44,11 +44,18 @@ std::optional<fs::path> find_checkpoint(const std::string& resume, const RunDire
     verify_checkpoint(resume, VerifyDepth::kHashes);
     return resume;
   }
-  for (const auto& entry : list_checkpoints(run.checkpoints()).checkpoints) {
-    log_warning("{}: an earlier run's checkpoint is removed, since --resume none starts anew", entry.path.string());
-    fs::remove_all(entry.path);
-  }
   return std::nullopt;
+}
+
+/// Checkpoints behind the step where the run begins belong to a past that does not go on: they would pass for the newest.
+void remove_later_checkpoints(const RunDirectory& run, int64_t step) {
+  RetentionPlan plan;
+  for (const auto& checkpoint : list_checkpoints(run.checkpoints()).checkpoints) {
+    if (checkpoint.step <= step) continue;
+    log_warning("{}: is removed, since the run begins at step {}", checkpoint.path.string(), step);
+    plan.remove.push_back(checkpoint);
+  }
+  for (const auto& failed : apply_retention(plan).failed) throw io_error("{}: cannot be removed: {}", failed.name, failed.reason);
 }
 
 /// The first sample that trains, as text with its mask; and what the template leaves to us.
@@ -79,10 +86,13 @@ void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPos
     log_warning("{}: cannot be removed: {}", failed.name, failed.reason);
 }
 
-void write_memory(const fs::path& file, Command command, const Recipe& recipe, int64_t peak) {
+/// The peak over all steps, those before an interruption too.
+void write_memory(const RunDirectory& run, Command command, const Recipe& recipe) {
+  int64_t peak = 0;
+  for (const auto& step : read_metrics(run.metrics()).steps) peak = std::max(peak, step.peak_memory_bytes);
   const nlohmann::json json = {{"command", command_name(command)}, {"hardware", {{"name", recipe.hardware.name}}},
                                {"peak_allocated_bytes", peak}, {"host", {{"peak_bytes", peak_resident_bytes()}}}};
-  write_file_atomic(file, json.dump(2) + "\n");
+  write_file_atomic(run.memory(), json.dump(2) + "\n");
 }
 
 }  // namespace
@@ -124,20 +134,21 @@ int run_training(const TrainArguments& arguments, Command command) {
   write_file_atomic(run.recipe(), print_recipe(recipe) + "\n");
   remove_stale_checkpoints(run.checkpoints());
   RunPosition position;
-  std::optional<double> eval_loss;
   if (const auto checkpoint = find_checkpoint(arguments.resume, run)) {
     position = load_run_state(*checkpoint, optimizer, scaler);
     loader.seek(position.epoch, position.position, position.step);
     log_info("resumed from step {} ({})", position.step, checkpoint->string());
   }
+  remove_later_checkpoints(run, position.step);
   truncate_metrics(run.metrics(), position.step);
   MetricsWriter metrics(run.metrics());
 
   // The loop.
   double loss_since_save = 0;
-  int64_t steps_since_save = 0, peak_memory = 0;
+  int64_t steps_since_save = 0;
   int skipped = 0;
   bool saved = true;
+  std::optional<double> eval_loss;  // of the step at hand
   ProgressBar progress(std::string(command_name(command)), "step", total_steps);
   const auto evaluate_now = [&] {
     auto quiet = options;
@@ -178,10 +189,10 @@ int run_training(const TrainArguments& arguments, Command command) {
     zero_gradients(optimizer.tensors());
     position = {position.step + 1, batch->epoch, batch->position_after};
     saved = false;
+    eval_loss.reset();
     loss_since_save += loss;
     ++steps_since_save;
     const int64_t peak = cpu_peak_bytes() + parts.mapped_bytes;
-    peak_memory = std::max(peak_memory, peak);
     const double seconds = now_seconds() - begin;
     metrics.append({.step = position.step,
                     .epoch = static_cast<double>(position.epoch) + static_cast<double>(position.position) / static_cast<double>(dataset.size()),
@@ -203,7 +214,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   // What stays.
   if (!saved) save_now();
   write_final(recipe, inputs, parts, run.root);
-  if (peak_memory > 0) write_memory(run.memory(), command, recipe, peak_memory);
+  write_memory(run, command, recipe);
   write_report(run.root);
   log_info("report: {}", run.report().string());
   return 0;

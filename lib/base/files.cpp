@@ -23,6 +23,8 @@ struct Descriptor {
   }
 };
 
+constexpr std::string_view kTemporarySuffix = ".tmp.";  // and the writer's process id
+
 class Sha256 {
  public:
   Sha256() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context_, EVP_sha256(), nullptr); }
@@ -69,6 +71,15 @@ void write_file_atomic(const fs::path& path, std::string_view data) {
   AtomicFile file(path);
   file.write(data);
   file.commit();
+}
+
+void remove_stale_temporaries(const fs::path& path) {
+  const auto prefix = path.filename().string() + std::string(kTemporarySuffix);
+  std::error_code error;
+  for (fs::directory_iterator entry(path.parent_path(), error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;  // what cannot be removed does no harm
+    if (entry->path().filename().string().starts_with(prefix)) fs::remove(entry->path(), ignored);
+  }
 }
 
 void sync_directory(const fs::path& path) {
@@ -129,7 +140,7 @@ void MappedFile::drop(size_t offset, size_t length) const {
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
   temporary_ = path_;
-  temporary_ += fmt::format(".tmp.{}", ::getpid());
+  temporary_ += fmt::format("{}{}", kTemporarySuffix, ::getpid());
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor_ < 0) throw io_error("{}: cannot be written ({})", path_.string(), std::strerror(errno));
 }

@@ -16,6 +16,9 @@ std::string read_file(const std::filesystem::path& path);
 /// Writes `data` to `path` so that the name holds either the old or the new content. Errors: io_error.
 void write_file_atomic(const std::filesystem::path& path, std::string_view data);
 
+/// Removes what killed writers of `path` have left beside it.
+void remove_stale_temporaries(const std::filesystem::path& path);
+
 /// fsync of a folder, so that names made in it survive a power cut.
 void sync_directory(const std::filesystem::path& path);
 

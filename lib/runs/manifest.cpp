@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
 
-constexpr std::string_view kTemporaryPrefix = ".tmp-";
+constexpr std::string_view kTemporaryPrefix = ".tmp-", kDiscardedSuffix = "-old";
 
 void sync_file(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -79,8 +79,7 @@ void put_in_place(const fs::path& temporary, const fs::path& target) {
       return;
     }
     // No exchange on this file system: for a moment neither stands under the name, and the one before is the newest.
-    auto old = temporary;
-    old += "-old";
+    const auto old = discarded_path(target);
     if (::rename(target.c_str(), old.c_str()) == 0 && ::rename(temporary.c_str(), target.c_str()) == 0) {
       fs::remove_all(old);
       return;
@@ -170,10 +169,14 @@ fs::path CheckpointWriter::seal(std::optional<double> train_loss, std::optional<
   return target;
 }
 
+fs::path discarded_path(const fs::path& checkpoint) {
+  return checkpoint.parent_path() / fmt::format("{}{}{}", kTemporaryPrefix, checkpoint.filename().string(), kDiscardedSuffix);
+}
+
 bool is_temporary_checkpoint(std::string_view name) {
   if (!name.starts_with(kTemporaryPrefix)) return false;
   name.remove_prefix(kTemporaryPrefix.size());
-  if (name.ends_with("-old")) name.remove_suffix(4);
+  if (name.ends_with(kDiscardedSuffix)) name.remove_suffix(kDiscardedSuffix.size());
   return parse_checkpoint_step(name, "step-").has_value();
 }
 

@@ -59,7 +59,10 @@ class CheckpointWriter {
   int lock_ = -1;  // held while writing, so that pruning can tell a living writer from a dead one's remains
 };
 
-/// Whether `name` is one of CheckpointWriter's temporary folders.
+/// Where a checkpoint stands while it is being removed: remove_stale_checkpoints finishes what was interrupted.
+std::filesystem::path discarded_path(const std::filesystem::path& checkpoint);
+
+/// Whether `name` is one of CheckpointWriter's temporary folders, or a discarded checkpoint.
 bool is_temporary_checkpoint(std::string_view name);
 
 /// Whether a living process is writing this temporary folder.

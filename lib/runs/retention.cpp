@@ -6,6 +6,7 @@
 
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
+#include "lib/runs/manifest.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;
@@ -79,11 +80,18 @@ std::vector<std::string> reasons_to_keep(const std::vector<CheckpointInfo>& chec
 
 void remove_checkpoint(const CheckpointInfo& checkpoint) {
   if (fs::is_symlink(checkpoint.path)) throw input_error("has become a symbolic link");
+  auto path = checkpoint.path;
   if (!checkpoint.marker.empty()) {
-    fs::remove(checkpoint.path / checkpoint.marker);
-    sync_directory(checkpoint.path);
+    fs::remove(path / checkpoint.marker);
+    if (checkpoint.marker == kManifestName) {  // ours: a removal that is killed half-way is finished by the next run
+      const auto discarded = discarded_path(path);
+      std::error_code stays;
+      fs::rename(path, discarded, stays);
+      if (!stays) path = discarded;
+    }
+    sync_directory(path);
   }
-  fs::remove_all(checkpoint.path);
+  fs::remove_all(path);
 }
 
 }  // namespace

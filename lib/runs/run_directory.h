@@ -17,7 +17,7 @@ struct RunDirectory {
   std::filesystem::path merged_model() const { return root / "merged"; }
 };
 
-/// Makes the folder and its checkpoints folder. Errors: io_error.
+/// Makes the folder and its checkpoints folder; half-written files of a killed run go. Errors: io_error.
 RunDirectory make_run_directory(const std::filesystem::path& root);
 
 }  // namespace vlmtune

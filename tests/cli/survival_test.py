@@ -1,0 +1,259 @@
+"""A run that is killed and started again ends like one that was left alone: same bytes, same metrics."""
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import program
+import tiny
+
+SEED = int(os.environ.get("VLMTUNE_TEST_SEED", random.randrange(10**6)))
+MEASURED = {"step_seconds", "tokens_per_second", "peak_memory_bytes"}  # the only figures that may differ
+
+
+def metrics(run):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in MEASURED} for line in lines]
+
+
+def num_metrics(run):
+    try:
+        return (run / "metrics.jsonl").read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def hashes(folder, leave_out=()):
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in leave_out}
+
+
+def checkpoints(run):
+    folder = run / "checkpoints"
+    return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+
+
+def end_state(run):
+    """What an interruption must not change. MANIFEST.json holds the mean loss since the checkpoint before it."""
+    return {"metrics": metrics(run), "final": hashes(run / "final"),
+            "last": hashes(run / "checkpoints" / checkpoints(run)[-1], leave_out=["MANIFEST.json"]),
+            "names": sorted(entry.name for entry in run.iterdir()), "newest": checkpoints(run)[-1]}
+
+
+# Moments at which a run is killed: each waits until its moment has come, or the run has ended.
+
+def random_sleep(pick, run, process, reference_seconds):
+    time.sleep(pick.uniform(0, 1.2 * reference_seconds))
+
+
+def in_the_loop(pick, run, process, reference_seconds):
+    wanted = pick.randrange(1, 12)
+    while process.poll() is None and num_metrics(run) < wanted:
+        time.sleep(0.001)
+    time.sleep(pick.uniform(0, 0.03))
+
+
+def in_a_checkpoint(pick, run, process, reference_seconds):
+    """While a checkpoint stands under its temporary name."""
+    skip = {name for name in checkpoints(run) if pick.random() < 0.5}
+    while process.poll() is None:
+        if any(name.startswith(".tmp") for name in checkpoints(run)) and skip.issubset(checkpoints(run)):
+            time.sleep(pick.choice([0, pick.uniform(0, 0.01)]))
+            return
+
+
+def at_the_end(pick, run, process, reference_seconds):
+    """Between the last checkpoint and the last file."""
+    while process.poll() is None and num_metrics(run) < 12:
+        time.sleep(0.0005)
+    time.sleep(pick.uniform(0, 0.02))
+
+
+class Survival(program.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        shorter = {"train": {"max_steps": 6, "save_steps": 2}}
+        cls.kinds = {
+            "lora": ("lora-finetune", program.training_recipe(cls, lora={"r": 4, "dropout": 0.1}, data={"validation": [str(cls.rows)]},
+                                                             train={"eval_steps": 6})),
+            "projector": ("pretrain", program.training_recipe(cls, **shorter)),
+            "full": ("pretrain", program.training_recipe(cls, freeze={"language_model": False}, **shorter)),
+        }
+        cls.references = {}
+
+    def setUp(self):
+        self.pick = random.Random(f"{SEED} {self.id()}")
+        self.runs = 0
+
+    def start(self, kind, run, *more):
+        command, recipe = self.kinds[kind]
+        path = self.write_recipe(f"{kind}.json", recipe)
+        return program.start(command, "--recipe", path, "--set", f"output.dir={run}", *more)
+
+    def finish(self, kind, run, *more):
+        """Runs to the end; returns what stood on stderr."""
+        _, err = (process := self.start(kind, run, *more)).communicate()
+        self.assertEqual(process.returncode, 0, err)
+        return err
+
+    def reference(self, kind):
+        """The folder, end state and duration of a run that nobody disturbed."""
+        if kind not in self.references:
+            run = self.dir / f"{kind}-reference"
+            begin = time.monotonic()
+            self.finish(kind, run)
+            self.references[kind] = run, end_state(run), time.monotonic() - begin
+        return self.references[kind]
+
+    def new_run(self):
+        self.runs += 1
+        return self.dir / f"{self._testMethodName}-{self.runs}"
+
+    def copy_of_reference(self, kind):
+        return shutil.copytree(self.reference(kind)[0], self.new_run())
+
+    def expect_same_end(self, kind, run, what):
+        self.maxDiff = None
+        self.assertEqual(end_state(run), self.reference(kind)[1], f"{what} (VLMTUNE_TEST_SEED={SEED})")
+
+    def kill(self, kind, run, moment):
+        process = self.start(kind, run)
+        moment(self.pick, run, process, self.reference(kind)[2])
+        process.kill()
+        process.communicate()
+
+    def check_killed(self, kind, moments):
+        run = self.new_run()
+        for moment in moments:
+            self.kill(kind, run, moment)
+        self.finish(kind, run)
+        self.expect_same_end(kind, run, f"killed {[moment.__name__ for moment in moments]}")
+        # Without a stop in between, what the checkpoints say of themselves is the same too.
+        self.assertEqual(checkpoints(run), checkpoints(self.reference(kind)[0]))
+
+    def test_killed_anywhere(self):
+        for moments in ([random_sleep], [random_sleep, random_sleep], [in_the_loop], [in_the_loop, random_sleep], [in_the_loop, in_a_checkpoint],
+                        [in_a_checkpoint], [in_a_checkpoint, in_a_checkpoint], [in_a_checkpoint, in_the_loop], [at_the_end], [at_the_end, at_the_end]):
+            self.check_killed("lora", moments)
+
+    def test_killed_projector(self):
+        self.check_killed("projector", [in_a_checkpoint, random_sleep])
+
+    def test_killed_full_fine_tuning(self):
+        self.check_killed("full", [random_sleep, in_a_checkpoint])
+
+    def stop(self, kind, number, after):
+        """Sends a signal after so many steps to a run that then leaves a checkpoint; returns run and step."""
+        for _ in range(5):  # the run may be quicker than we are
+            run = self.new_run()
+            process = self.start(kind, run)
+            while process.poll() is None and num_metrics(run) < after:
+                time.sleep(0.001)
+            process.send_signal(number)
+            _, err = process.communicate()
+            if process.returncode != 0:
+                self.assertEqual(process.returncode, 128 + number, err)
+                return run, num_metrics(run), err
+        self.fail("the run ended five times before the signal")
+
+    def check_stopped(self, kind, number, after):
+        run, step, err = self.stop(kind, number, after)
+        self.assertFalse((run / "final").exists())
+        self.assertIn(f"step-{step:06}", checkpoints(run), err)
+        manifest = json.loads((run / "checkpoints" / f"step-{step:06}" / "MANIFEST.json").read_text())
+        self.assertEqual(manifest["step"], step)
+        self.assertIn(f"resumed from step {step}", self.finish(kind, run))
+        self.expect_same_end(kind, run, f"stopped by signal {number} after step {step}")
+
+    def test_stopped_by_sigterm(self):
+        self.check_stopped("lora", signal.SIGTERM, 4)
+
+    def test_stopped_by_sigint(self):
+        self.check_stopped("full", signal.SIGINT, 1)
+
+    def test_stopped_projector(self):
+        self.check_stopped("projector", signal.SIGTERM, 1)
+
+    def test_damaged_checkpoints_are_passed_over(self):
+        def truncate(folder):
+            os.truncate(folder / "optimizer.safetensors", 100)
+
+        def flip(folder):
+            data = bytearray((folder / "trained.safetensors").read_bytes())
+            data[-1] ^= 1
+            (folder / "trained.safetensors").write_bytes(data)
+
+        def unseal(folder):
+            (folder / "MANIFEST.json").unlink()
+
+        for damage in (truncate, flip, unseal):
+            run = self.copy_of_reference("lora")
+            newest, before = checkpoints(run)[-1], checkpoints(run)[-2]
+            damage(run / "checkpoints" / newest)
+            err = self.finish("lora", run)
+            self.assertRegex(err, rf"warning: .*{newest}")
+            self.assertIn(f"resumed from step {int(before[5:])} ", err)
+            self.expect_same_end("lora", run, damage.__name__)
+
+    def test_remains_of_a_killed_writer(self):
+        run = self.copy_of_reference("lora")
+        shutil.rmtree(run / "checkpoints" / checkpoints(run)[-1])
+        half = run / "checkpoints" / ".tmp-step-000012"
+        half.mkdir()
+        (half / "trained.safetensors").write_bytes(b"half")
+        (half / "optimizer.safetensors.tmp.1234").write_bytes(b"")
+        (run / "final.tmp").mkdir()
+        for name in ("recipe.json", "metrics.jsonl", "memory.json", "report.html"):
+            (run / f"{name}.tmp.1234").write_text("half")
+        with open(run / "metrics.jsonl", "a") as file:
+            file.write('{"step":13,"loss":1.')
+        self.finish("lora", run)
+        self.expect_same_end("lora", run, "remains")
+
+    def test_resume_none_starts_anew(self):
+        run = self.copy_of_reference("projector")
+        self.assertNotIn("resumed", self.finish("projector", run, "--resume", "none"))
+        self.expect_same_end("projector", run, "--resume none")
+
+    def test_resume_from_a_named_checkpoint(self):
+        run = self.copy_of_reference("projector")
+        first = run / "checkpoints" / checkpoints(run)[0]
+        self.assertIn(f"resumed from step {int(first.name[5:])} ", self.finish("projector", run, "--resume", first))
+        self.expect_same_end("projector", run, "--resume DIR")
+
+    def test_named_checkpoint_ends_what_came_after_it(self):
+        """Checkpoints of the past that is not continued must not pass for the newest."""
+        run = self.copy_of_reference("projector")
+        first = checkpoints(run)[0]
+        kept = shutil.copytree(run / "checkpoints" / first, self.dir / "kept" / first)
+        process = self.start("projector", run, "--resume", kept, "--set", "train.save_steps=1", "--set", "output.save_total_limit=1",
+                             "--set", "output.keep_best=0")
+        while process.poll() is None and num_metrics(run) == 6:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+        step = num_metrics(run)
+        self.assertIn(f"resumed from step {step} ", self.finish("projector", run))
+
+    def test_finished_run_stays_as_it_is(self):
+        run = self.copy_of_reference("lora")
+        (run / "memory.json").unlink()
+        self.finish("lora", run)
+        self.expect_same_end("lora", run, "started once more")
+
+    def test_other_trained_tensors_are_refused(self):
+        run = self.copy_of_reference("lora")
+        process = self.start("lora", run, "--set", "lora.r=2")
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 3, err)
+        self.assertRegex(err, r"trained\.safetensors: tensor \".*lora_A.*\" has another shape")
+        self.expect_same_end("lora", run, "refused")
+
+
+if __name__ == "__main__":
+    program.main()
