@@ -25,10 +25,10 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def start(*arguments, cwd=None):
+def start(*arguments):
     """A running process; its output is read with communicate()."""
     return subprocess.Popen([_binary, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, env=environment(), cwd=cwd)
+                            text=True, env=environment())
 
 
 class Result:
@@ -45,8 +45,8 @@ class Result:
         return json.loads(self.out)
 
 
-def run(*arguments, stdin="", cwd=None):
-    done = subprocess.run([_binary, *map(str, arguments)], input=stdin, capture_output=True, text=True, env=environment(), cwd=cwd, timeout=120)
+def run(*arguments, stdin="", **options):
+    done = subprocess.run([_binary, *map(str, arguments)], input=stdin, capture_output=True, text=True, env=environment(), timeout=300, **options)
     return Result(arguments, done.returncode, done.stdout, done.stderr)
 
 
