@@ -108,7 +108,7 @@ int chat(const InferArguments& a, const Session& session) {
   KvCache cache(session.inputs.config.text.num_hidden_layers);
   std::vector<int64_t> history;
   std::optional<Row> row;
-  for (std::string line; interrupt_signal() == 0 && std::getline(std::cin, line);) {
+  for (std::string line; std::getline(std::cin, line);) {
     if (!row) row = first_turn(a, line);
     else row->messages.push_back(user_turn(line, 0));
     const auto answer = session.answerer.answer_turn(session.builder.build_prompt(*row), cache, history, [&](size_t, const std::string& piece) {
@@ -121,19 +121,32 @@ int chat(const InferArguments& a, const Session& session) {
   return 0;
 }
 
-/// Whole lines that an earlier, interrupted call has written; what follows the last newline is cut off.
-int64_t resume_output(const fs::path& file) {
-  if (!fs::exists(file)) return 0;
+/// Rows that an earlier, interrupted call has dealt with.
+struct DoneRows {
+  int64_t count = 0, failed = 0;
+};
+
+/// Reads the whole lines of `file`; what follows the last newline is cut off.
+DoneRows resume_output(const fs::path& file) {
+  DoneRows done;
+  if (!fs::exists(file)) return done;
   const auto text = read_file(file);
-  const auto whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
-  if (whole != text.size()) fs::resize_file(file, whole);
-  return std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(whole), '\n');
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const auto line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    if (!line.is_object()) throw input_error("{}: line {} is no answer; give another --output, or remove the file", file.string(), done.count + 1);
+    ++done.count;
+    done.failed += line.contains("error");
+  }
+  if (begin != text.size()) fs::resize_file(file, begin);
+  return done;
 }
 
 /// Loss of the row's own last answer in nats per token.
 Json score(const Session& session, const Row& row) {
   const torch::NoGradGuard no_grad;
-  const auto batch = make_batch({session.builder.build(row)}, session.inputs.pad_id, PaddingSide::kRight);
+  const std::vector<Example> examples{session.builder.build(row)};
+  const auto batch = make_batch(examples, session.inputs.pad_id, PaddingSide::kRight);
   auto options = step_options(session.recipe, session.inputs);
   options.mode = {};
   const int64_t labels = label_tokens(batch);
@@ -141,30 +154,30 @@ Json score(const Session& session, const Row& row) {
 }
 
 int answer_file(const InferArguments& a, const Session& session) {
+  catch_interrupts();  // answers under way are still written; --prompt and --chat have nothing to finish
   DatasetOptions options;
   options.files.push_back({a.input, 1});
   options.image_folder = session.recipe.data.image_folder.value_or("");
   options.needs_answer = a.score;
   const auto dataset = Dataset::open(options);
   std::ofstream file;
-  int64_t done = 0;
+  DoneRows done;
   if (!a.output.empty()) {
     done = resume_output(a.output);
-    if (done > 0) log_info("{}: goes on after {} rows", a.output, done);
+    if (done.count > 0) log_info("{}: goes on after {} rows", a.output, done.count);
     file.open(a.output, std::ios::app);
     if (!file) throw io_error("{}: cannot be written", a.output);
   }
   std::ostream& out = a.output.empty() ? std::cout : file;
-  int64_t failed = 0;
+  int64_t failed = done.failed;
   ProgressBar progress("answering", "row", dataset.size());
-  for (int64_t begin = done; begin < dataset.size() && interrupt_signal() == 0;) {
+  for (int64_t begin = done.count; begin < dataset.size() && interrupt_signal() == 0;) {
     const int64_t end = std::min(dataset.size(), begin + session.recipe.generation.batch_size);
     std::vector<Json> lines(static_cast<size_t>(end - begin));
     std::vector<Example> prompts;
     std::vector<size_t> where;
     for (int64_t i = begin; i < end; ++i) {
       auto& line = lines[static_cast<size_t>(i - begin)];
-      line["id"] = dataset.place(i);
       try {
         const auto row = dataset.row(i);
         line["id"] = row.id;
@@ -176,7 +189,7 @@ int answer_file(const InferArguments& a, const Session& session) {
         }
       } catch (const UserError& error) {
         if (error.code() != ExitCode::kInput) throw;
-        line["error"] = error.what();
+        line = {{"id", dataset.row_id(i)}, {"error", error.what()}};
         log_warning("{}", error.what());
         ++failed;
       }
@@ -205,7 +218,6 @@ int run_infer(const InferArguments& a) {
   if (!a.chat && a.input.empty() && a.prompt.empty()) throw usage_error("infer: one of --prompt, --chat and --input is needed");
   if (!a.input.empty() && a.chat) throw usage_error("infer: --input and --chat exclude each other");
   if (a.score && a.input.empty()) throw usage_error("infer: --score needs --input");
-  catch_interrupts();
   const double begin = now_seconds();
   const auto inputs = assemble_inputs(recipe, Command::kInfer);
   const auto parts = assemble_model(recipe, inputs, Command::kInfer);

@@ -17,6 +17,10 @@ struct Dataset::Impl {
     const RowIndex& file;
     int64_t row;
   };
+  RowContext context(const Position& position) const {
+    return {position.file.place(position.row), position.file.offset(position.row), options.image_folder, position.file.path().parent_path(),
+            options.format, options.needs_answer};
+  }
   Position find(int64_t i) const {
     VLMTUNE_CHECK(i >= 0 && !ends.empty() && i < ends.back(), "row {} is not in the data set", i);
     const auto f = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), i) - ends.begin());
@@ -42,15 +46,13 @@ Dataset Dataset::open(const DatasetOptions& options) {
 int64_t Dataset::size() const { return impl_->ends.back(); }
 
 Row Dataset::row(int64_t i) const {
-  const auto [file, row] = impl_->find(i);
-  RowContext context;
-  context.place = file.place(row);
-  context.offset = file.offset(row);
-  context.image_folder = impl_->options.image_folder;
-  context.file_folder = file.path().parent_path();
-  context.format = impl_->options.format;
-  context.needs_answer = impl_->options.needs_answer;
-  return parse_row(file.read(row), context);
+  const auto position = impl_->find(i);
+  return parse_row(position.file.read(position.row), impl_->context(position));
+}
+
+std::string Dataset::row_id(int64_t i) const {
+  const auto position = impl_->find(i);
+  return parse_row_id(position.file.read(position.row), impl_->context(position));
 }
 
 std::string Dataset::place(int64_t i) const {

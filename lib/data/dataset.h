@@ -69,6 +69,9 @@ class Dataset {
   /// Parses row i. Errors: input_error naming the row.
   Row row(int64_t i) const;
 
+  /// The id of row i, also when the row is bad; its place when it has none.
+  std::string row_id(int64_t i) const;
+
   /// file:line or file#index of row i.
   std::string place(int64_t i) const;
 

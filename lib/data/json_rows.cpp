@@ -61,6 +61,12 @@ const Json* member(const Json& object, const char* key) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
+std::string read_id(const Json& row, const RowContext& context) {
+  const Json* id = member(row, "id");
+  if (id == nullptr) return context.place;
+  return id->is_string() ? id->get<std::string>() : id->dump();
+}
+
 /// Collects the turns and pictures of one row.
 class RowReader {
  public:
@@ -69,7 +75,7 @@ class RowReader {
   Row read(const Json& json) {
     if (!json.is_object()) throw error("is {}, expected an object", json.type_name());
     row_.place = context_.place;
-    row_.id = read_id(json);
+    row_.id = read_id(json, context_);
     for (const char* key : {"image", "images"})
       if (const Json* value = member(json, key)) read_pictures(*value, key);
     if (const Json* system = member(json, "system")) add_system(*system);
@@ -84,12 +90,6 @@ class RowReader {
   template <typename... Args>
   UserError error(fmt::format_string<Args...> format, Args&&... args) const {
     return input_error("{}: the row {}", context_.place, fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  std::string read_id(const Json& json) const {
-    const Json* id = member(json, "id");
-    if (id == nullptr) return context_.place;
-    return id->is_string() ? id->get<std::string>() : id->dump();
   }
 
   void add_system(const Json& system) {
@@ -343,5 +343,13 @@ int64_t first_invalid_utf8(std::string_view text) {
 }
 
 Row parse_row(const std::string& text, const RowContext& context) { return RowReader(context).read(parse_json(text, context)); }
+
+std::string parse_row_id(const std::string& text, const RowContext& context) {
+  try {
+    return read_id(parse_json(text, context), context);
+  } catch (const UserError&) {
+    return context.place;
+  }
+}
 
 }  // namespace vlmtune

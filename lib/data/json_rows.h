@@ -20,6 +20,9 @@ struct RowContext {
 /// Errors: input_error that begins with context.place.
 Row parse_row(const std::string& text, const RowContext& context);
 
+/// The row's "id", or its place when it has none or is no JSON.
+std::string parse_row_id(const std::string& text, const RowContext& context);
+
 /// The offset of the first byte that is not UTF-8, or -1.
 int64_t first_invalid_utf8(std::string_view text);
 

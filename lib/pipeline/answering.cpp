@@ -108,15 +108,15 @@ Answer Answerer::answer_turn(const Example& prompt, KvCache& cache, std::vector<
   size_t kept = 0;
   const size_t limit = std::min({history.size(), prompt.ids.size() - 1, static_cast<size_t>(cache.length())});
   while (kept < limit && history[kept] == prompt.ids[kept]) ++kept;
-  Example rest;
+  std::vector<Example> rest(1);
   for (size_t i = 0; i < prompt.images.size(); ++i) {
     const auto begin = static_cast<size_t>(prompt.image_starts[i]), end = begin + static_cast<size_t>(prompt.image_lengths[i]);
     if (begin < kept && kept < end) kept = begin;  // a picture is computed whole
-    if (begin >= kept) rest.images.push_back(prompt.images[i]);
+    if (begin >= kept) rest[0].images.push_back(prompt.images[i]);
   }
   cache.truncate(static_cast<int64_t>(kept));
-  rest.ids.assign(prompt.ids.begin() + static_cast<std::ptrdiff_t>(kept), prompt.ids.end());
-  const auto batch = make_batch({rest}, inputs_.pad_id, PaddingSide::kRight);
+  rest[0].ids.assign(prompt.ids.begin() + static_cast<std::ptrdiff_t>(kept), prompt.ids.end());
+  const auto batch = make_batch(rest, inputs_.pad_id, PaddingSide::kRight);
   auto answer = run({batch.ids, batch.images, {}}, {prompt}, cache, on_text).front();
   history = prompt.ids;
   history.insert(history.end(), answer.generated.tokens.begin(), answer.generated.tokens.end());

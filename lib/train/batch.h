@@ -15,7 +15,8 @@ struct ModelBatch {
 enum class PaddingSide { kRight, kLeft };
 
 /// Pads the samples to the longest with `pad_id`, whose value matters to nothing: padding is masked by length.
-/// Pictures' pixels are put together without a copy when there is one.
+/// The pixels of a single picture are not copied: the examples outlive the batch.
 ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, PaddingSide side);
+ModelBatch make_batch(std::vector<Example>&& examples, int64_t pad_id, PaddingSide side) = delete;
 
 }  // namespace vlmtune
