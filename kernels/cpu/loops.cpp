@@ -125,6 +125,25 @@ VLMTUNE_INLINE void swiglu_backward_loop(const T* dy, const T* gate, const T* up
   }
 }
 
+template <typename T>
+VLMTUNE_INLINE void linear_few_rows_loop(const float* x, const T* weight, const T* bias, T* y, int64_t m, int64_t k, int64_t n, int64_t begin, int64_t end) {
+  constexpr int64_t kWide = 4 * kLanes;  // four sums side by side hide the latency of adding
+  for (int64_t column = begin; column < end; ++column) {
+    const T* w = weight + column * k;
+    for (int64_t row = 0; row < m; ++row) {
+      const float* v = x + row * k;
+      float lanes[kWide] = {};
+      int64_t i = 0;
+      for (; i + kWide <= k; i += kWide)
+        for (int l = 0; l < kWide; ++l) lanes[l] += v[i + l] * load(w[i + l]);
+      float sum = bias != nullptr ? load(bias[column]) : 0;
+      for (; i < k; ++i) sum += v[i] * load(w[i]);
+      for (int part = 0; part < 4; ++part) sum += sum_lanes(lanes + part * kLanes);
+      store(y + row * n + column, sum);
+    }
+  }
+}
+
 }  // namespace
 
 #define VLMTUNE_INSTANTIATE(T)                                                                                              \
@@ -147,6 +166,10 @@ VLMTUNE_INLINE void swiglu_backward_loop(const T* dy, const T* gate, const T* up
   template <>                                                                                                               \
   VLMTUNE_CLONES void swiglu_backward<T>(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {        \
     swiglu_backward_loop(dy, gate, up, dgate, dup, count);                                                                  \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  VLMTUNE_CLONES void linear_few_rows<T>(const float* x, const T* weight, const T* bias, T* y, int64_t m, int64_t k, int64_t n, int64_t begin, int64_t end) { \
+    linear_few_rows_loop(x, weight, bias, y, m, k, n, begin, end);                                                          \
   }
 
 VLMTUNE_INSTANTIATE(float)

@@ -1,5 +1,7 @@
 #include "lib/nn/linear.h"
 
+#include "kernels/linear.h"
+
 namespace vlmtune {
 
 Tensor declared(torch::IntArrayRef shape) { return torch::empty(shape, torch::TensorOptions(torch::kMeta).dtype(torch::kFloat)); }
@@ -11,11 +13,11 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias) : in_features(in), out_f
 
 Tensor Linear::forward(const Tensor& x, bool training) const {
   const auto type = x.scalar_type();
-  auto y = torch::linear(x, weight.to(type), bias.defined() ? bias.to(type) : bias);  // [..., out]
+  auto y = kernels::linear(x, weight.to(type), bias.defined() ? bias.to(type) : bias);  // [..., out]
   if (!lora) return y;
   const auto dropped = training && lora->dropout > 0 ? torch::dropout(x, lora->dropout, true) : x;
-  const auto low = torch::linear(dropped, lora->a.to(type));                           // [..., r]
-  return y.add(torch::linear(low, lora->b.to(type)), lora->scale);
+  const auto low = kernels::linear(dropped, lora->a.to(type), {});                           // [..., r]
+  return y.add(kernels::linear(low, lora->b.to(type), {}), lora->scale);
 }
 
 void Linear::visit(const std::string& name, const TensorVisitor& visitor) {

@@ -86,8 +86,8 @@ ExampleOptions InputParts::example_options(const Recipe& recipe) const {
   options.over_length = recipe.data.truncation == Truncation::kCutText ? OverLength::kCutText
                         : recipe.data.truncation == Truncation::kError ? OverLength::kError : OverLength::kDrop;
   options.vocab_size = config.text.vocab_size;
-  // As a processor encodes a rendered template. LLaVA's "plain" ends a caption with a newline, all others end a turn.
-  options.prompt = {.add_bos = tokenizer->adds_bos(), .end_answers_with_eos = chat_template.origin() != "built-in plain"};
+  // As a processor encodes a rendered template.
+  options.prompt = {.add_bos = tokenizer->adds_bos(), .end_answers_with_eos = !chat_template.answers_end_themselves()};
   return options;
 }
 

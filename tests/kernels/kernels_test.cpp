@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "kernels/attention.h"
+#include "kernels/linear.h"
 #include "kernels/linear_cross_entropy.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
@@ -143,6 +144,20 @@ TEST(Kernels, ChunkedLossEqualsWholeLoss) {
     const auto parts = run(chunk);
     for (size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(torch::allclose(parts[i], whole[i], 1e-5, 1e-5)) << chunk;
   }
+}
+
+TEST(Kernels, LinearOfFewRowsEqualsTheMatrixProduct) {
+  const torch::NoGradGuard no_grad;
+  for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kHalf})
+    for (const int64_t rows : {1, 3, 4, 5})
+      for (const int64_t size : {1, 63, 64, 200}) {
+        torch::manual_seed(rows * 1000 + size);
+        const auto x = random({rows, 1, size}, type), weight = random({33, size}, type), bias = random({33}, type);
+        for (const auto& b : {bias, Tensor()}) {
+          const auto expected = torch::linear(to_double(x), to_double(weight), b.defined() ? to_double(b) : b);
+          expect_near(linear(x, weight, b), expected, tolerance(type), fmt::format("{} rows of {}", rows, size));
+        }
+      }
 }
 
 TEST(Kernels, NoLabelsGiveZeroLoss) {

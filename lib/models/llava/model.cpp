@@ -1,5 +1,6 @@
 #include "lib/models/llava/model.h"
 
+#include "kernels/linear.h"
 #include "kernels/linear_cross_entropy.h"
 #include "lib/base/errors.h"
 #include "lib/image/anyres.h"
@@ -81,7 +82,7 @@ Tensor LlavaModel::embed(const Tensor& ids, const ImageInputs& images, torch::Sc
   return embeds.flatten(0, 1).index_copy(0, slots, rows).view(embeds.sizes());
 }
 
-Tensor LlavaModel::logits(const Tensor& hidden) const { return torch::linear(hidden, head_weight().to(hidden.scalar_type())); }
+Tensor LlavaModel::logits(const Tensor& hidden) const { return kernels::linear(hidden, head_weight().to(hidden.scalar_type()), {}); }
 
 Tensor LlavaModel::loss_sum(const Tensor& hidden, const Tensor& labels, int64_t chunk_tokens) const {
   const int64_t tokens = hidden.size(1);
