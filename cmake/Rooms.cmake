@@ -36,15 +36,6 @@ endfunction()
 
 function(vlmtune_room name)
   cmake_parse_arguments(R "TORCH" "" "SOURCES;USES;LIBS" ${ARGN})
-  if(VLMTUNE_DRAFT)  # DRAFT
-    foreach(f ${R_SOURCES})  # DRAFT
-      if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${f})  # DRAFT
-        list(REMOVE_ITEM R_SOURCES ${f})  # DRAFT
-      endif()  # DRAFT
-    endforeach()  # DRAFT
-    list(APPEND R_SOURCES ${PROJECT_BINARY_DIR}/empty.cpp)  # DRAFT
-    file(WRITE ${PROJECT_BINARY_DIR}/empty.cpp "")  # DRAFT
-  endif()  # DRAFT
   add_library(vlmtune_${name} STATIC ${R_SOURCES})
   target_link_libraries(vlmtune_${name} PUBLIC vlmtune_flags)
   if(R_TORCH)
