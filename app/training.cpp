@@ -130,9 +130,10 @@ int run_training(const TrainArguments& arguments, Command command) {
 
   // Where to begin.
   const auto run = make_run_directory(*recipe.output.dir);
+  const RunLock lock(run);
+  remove_stale_files(run);
   open_log_file(run.log());
   write_file_atomic(run.recipe(), print_recipe(recipe) + "\n");
-  remove_stale_checkpoints(run.checkpoints());
   RunPosition position;
   if (const auto checkpoint = find_checkpoint(arguments.resume, run)) {
     position = load_run_state(*checkpoint, optimizer, scaler);

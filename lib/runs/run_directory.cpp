@@ -1,10 +1,16 @@
 #include "lib/runs/run_directory.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
+#include "lib/runs/manifest.h"
 
 namespace vlmtune {
-
 namespace fs = std::filesystem;
 
 RunDirectory make_run_directory(const fs::path& root) {
@@ -12,8 +18,23 @@ RunDirectory make_run_directory(const fs::path& root) {
   std::error_code error;
   fs::create_directories(run.checkpoints(), error);
   if (error) throw io_error("{}: cannot be made ({})", run.checkpoints().string(), error.message());
-  for (const auto& file : {run.recipe(), run.metrics(), run.memory(), run.report()}) remove_stale_temporaries(file);
   return run;
+}
+
+RunLock::RunLock(const RunDirectory& run) : descriptor_(::open(run.root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  // A file system without locks is no reason to stop.
+  if (descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(descriptor_);
+  throw io_error("{}: another process is training into this folder", run.root.string());
+}
+
+RunLock::~RunLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void remove_stale_files(const RunDirectory& run) {
+  for (const auto& file : {run.recipe(), run.metrics(), run.memory(), run.report()}) remove_stale_temporaries(file);
+  remove_stale_checkpoints(run.checkpoints());
 }
 
 }  // namespace vlmtune

@@ -17,7 +17,22 @@ struct RunDirectory {
   std::filesystem::path merged_model() const { return root / "merged"; }
 };
 
-/// Makes the folder and its checkpoints folder; half-written files of a killed run go. Errors: io_error.
+/// Makes the folder and its checkpoints folder. Errors: io_error.
 RunDirectory make_run_directory(const std::filesystem::path& root);
+
+/// Held while a process trains into the folder; it goes with the process. Errors: io_error when another one holds it.
+class RunLock {
+ public:
+  explicit RunLock(const RunDirectory& run);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Removes what a killed run left half-written; for the holder of the lock.
+void remove_stale_files(const RunDirectory& run);
 
 }  // namespace vlmtune
