@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[2] / "demo" / "data"
-OTHERS = 3  # other pictures that each caption is tried with
+OTHERS = 2  # other pictures that each caption is tried with
 KIND_QUESTION = "What kind of thing is it?"
 SHEET = re.compile(r"<!-- held-out -->.*<!-- /held-out -->\n", re.DOTALL)
 

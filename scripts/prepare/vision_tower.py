@@ -20,7 +20,7 @@ HIDDEN, HEADS, LAYERS, MLP, PATCH, EPS = 384, 6, 12, 1536, 14, 1e-6
 HEAD = HIDDEN // HEADS
 WIDE = HIDDEN + HEAD  # with the channels that carry the constant
 CONSTANT = 256.0
-IMAGE_SIZE = 168  # 144 patches tell the kinds of the demo's pictures apart as well as 256 do, in half the time
+IMAGE_SIZE = 112  # 64 patches: less sharp than 256, but four times as many pictures a minute
 
 
 def write(out, image_size=IMAGE_SIZE):
