@@ -78,8 +78,11 @@ int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources
       missing = name;
     }
   });
-  const auto where = sources.front().checkpoint.path().string();
-  if (!missing.empty()) throw input_error("{}: tensor \"{}\" is missing", where, missing);
+  if (!missing.empty()) {
+    std::vector<std::string> where;
+    for (const auto& source : sources) where.push_back(source.checkpoint.path().string());
+    throw input_error("{}: tensor \"{}\" is missing", fmt::join(where, ", "), missing);
+  }
   for (const auto& [name, found] : index)
     if (!is_ignored_tensor(name, model.config().num_vision_layers(), tied))
       throw input_error("{}: tensor \"{}\" is not part of the model that config.json describes", found.checkpoint->file_of(found.name).string(), found.name);

@@ -52,7 +52,8 @@ std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<i
       const auto h = in + layer.self_attn.forward(layer.layer_norm1.forward(in), nullptr, {}, nullptr, 0, training);
       return h + layer.mlp.forward(layer.layer_norm2.forward(h), training);
     };
-    x = checkpointing ? recompute(block, x) : block(x);
+    // The view makes the gradients of a state that is also a feature add up in the same order with and without recomputing.
+    x = checkpointing ? recompute(block, x) : block(x.view_as(x));
     keep(static_cast<int64_t>(i) + 1, x);
   }
   return kept;
