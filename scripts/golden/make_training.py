@@ -108,6 +108,9 @@ def make(case, settings, batches):
         save_adapter(seeded_adapter(model, lora, "lora"), folder / "init", settings["base"])
         model = PeftModel.from_pretrained(LlavaForConditionalGeneration.from_pretrained(base), folder / "init", is_trainable=True)
         key = adapter_key
+        if settings["compute"] == "bf16":  # frozen weights in bf16, trained ones in fp32
+            for p in model.parameters():
+                p.data = p.data if p.requires_grad else p.data.to(torch.bfloat16)
     else:
         for name, p in model.named_parameters():
             p.requires_grad_(component(name) in settings["trained"])

@@ -102,6 +102,7 @@ TEST_P(Training, TenSteps) {
   const auto choices = this->choices();
   WeightOptions weights;
   weights.is_trained = [&](const std::string& name) { return is_trained(name, choices); };
+  if (is_half() && is_lora()) weights.frozen_type = torch::kBFloat16;
   auto model = load_model(golden_path("models/" + golden_.text("base")), weights);
   if (is_lora()) load_adapter(*model, golden_path(folder()) / "init");
   const auto trained = select_trained(*model, choices);
