@@ -73,17 +73,21 @@ void show_first_sample(const Dataset& dataset, const ExampleBuilder& builder, co
   }
 }
 
-void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPosition& position, const AdamW& optimizer, const LossScaler& scaler,
-                     ModelParts& parts, double train_loss, std::optional<double> eval_loss) {
+void remove_old_checkpoints(const RunDirectory& run, const Recipe& recipe) {
   const RetentionRule rule{.kind = recipe.output.retention == Retention::kLossDrop ? RetentionRule::Kind::kLossDrop : RetentionRule::Kind::kTotal,
                            .keep_last = recipe.output.save_total_limit, .keep_best = recipe.output.keep_best};
+  for (const auto& failed : apply_retention(plan_retention(list_checkpoints(run.checkpoints()), rule)).failed)
+    log_warning("{}: cannot be removed: {}", failed.name, failed.reason);
+}
+
+void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPosition& position, const AdamW& optimizer, const LossScaler& scaler,
+                     ModelParts& parts, double train_loss, std::optional<double> eval_loss) {
   CheckpointWriter writer(run.checkpoints(), position.step);
   save_run_state(writer.path(), position, optimizer, scaler);
   if (parts.adapter) save_adapter(*parts.model, *parts.adapter, writer.path());
   const auto folder = writer.seal(train_loss, eval_loss);
   log_info("saved {}", folder.string());
-  for (const auto& failed : apply_retention(plan_retention(list_checkpoints(run.checkpoints()), rule)).failed)
-    log_warning("{}: cannot be removed: {}", failed.name, failed.reason);
+  remove_old_checkpoints(run, recipe);
 }
 
 /// The peak over all steps, those before an interruption too.
@@ -214,6 +218,7 @@ int run_training(const TrainArguments& arguments, Command command) {
 
   // What stays.
   if (!saved) save_now();
+  remove_old_checkpoints(run, recipe);  // a run that was killed behind its last save has them still
   write_final(recipe, inputs, parts, run.root);
   write_memory(run, command, recipe);
   write_report(run.root);

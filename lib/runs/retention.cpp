@@ -81,13 +81,17 @@ std::vector<std::string> reasons_to_keep(const std::vector<CheckpointInfo>& chec
 void remove_checkpoint(const CheckpointInfo& checkpoint) {
   if (fs::is_symlink(checkpoint.path)) throw input_error("has become a symbolic link");
   auto path = checkpoint.path;
+  std::error_code error;
+  if (checkpoint.marker == kManifestName) {  // ours go out of the way: a removal that is killed is finished by the next run
+    fs::rename(checkpoint.path, discarded_path(path), error);
+    if (!error) path = discarded_path(path);
+  }
   if (!checkpoint.marker.empty()) {
-    fs::remove(path / checkpoint.marker);
-    if (checkpoint.marker == kManifestName) {  // ours: a removal that is killed half-way is finished by the next run
-      const auto discarded = discarded_path(path);
-      std::error_code stays;
-      fs::rename(path, discarded, stays);
-      if (!stays) path = discarded;
+    fs::remove(path / checkpoint.marker, error);
+    if (error) {
+      const auto failure = error;
+      if (path != checkpoint.path) fs::rename(path, checkpoint.path, error);
+      throw fs::filesystem_error("remove", checkpoint.path, failure);
     }
     sync_directory(path);
   }

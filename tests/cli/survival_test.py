@@ -211,10 +211,21 @@ class Survival(program.Case):
         (run / "final.tmp").mkdir()
         for name in ("recipe.json", "metrics.jsonl", "memory.json", "report.html"):
             (run / f"{name}.tmp.1234").write_text("half")
+        before = shutil.copytree(run / "checkpoints" / checkpoints(run)[-1], run / "checkpoints" / ".tmp-step-000006-old")  # on its way out
+        (before / "MANIFEST.json").unlink()
         with open(run / "metrics.jsonl", "a") as file:
             file.write('{"step":13,"loss":1.')
         self.finish("lora", run)
         self.expect_same_end("lora", run, "remains")
+        self.assertEqual(checkpoints(run), checkpoints(self.reference("lora")[0]))
+
+    def test_killed_between_the_last_save_and_its_clearing_up(self):
+        run = self.copy_of_reference("lora")
+        old = shutil.copytree(run / "checkpoints" / checkpoints(run)[0], run / "checkpoints" / "step-000006")
+        manifest = json.loads((old / "MANIFEST.json").read_text())
+        tiny.write_json(old / "MANIFEST.json", {**manifest, "step": 6, "train_loss": 99, "eval_loss": 99})
+        self.finish("lora", run)
+        self.assertEqual(checkpoints(run), checkpoints(self.reference("lora")[0]))
 
     def test_one_run_at_a_time(self):
         run = self.new_run()
