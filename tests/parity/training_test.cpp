@@ -103,6 +103,7 @@ TEST_P(Training, TenSteps) {
   WeightOptions weights;
   weights.is_trained = [&](const std::string& name) { return is_trained(name, choices); };
   if (is_half() && is_lora()) weights.frozen_type = torch::kBFloat16;
+  if (is_lora() && is_half()) weights.frozen_type = torch::kBFloat16;
   auto model = load_model(golden_path("models/" + golden_.text("base")), weights);
   if (is_lora()) load_adapter(*model, golden_path(folder()) / "init");
   const auto trained = select_trained(*model, choices);
@@ -112,7 +113,9 @@ TEST_P(Training, TenSteps) {
   options.mode.training = true;
   const int64_t accumulation = golden_.integers("accumulation")[0];
   const auto losses = golden_.numbers("losses"), norms = golden_.numbers("grad_norms"), rates = golden_.numbers("learning_rates");
-  const double loss_tolerance = is_half() ? 3e-3 : kLossTolerance, norm_tolerance = is_half() ? 3e-2 : 2e-5;
+  // In bf16 the reference's two attention kernels differ by 1e-3 and 2e-2, and its autocast keeps the residual stream of fp32
+  // weights in fp32, which this program holds in bf16.
+  const double loss_tolerance = is_half() ? 3e-3 : kLossTolerance, norm_tolerance = is_half() ? 2e-2 : 2e-5;
   double worst_loss = 0, worst_norm = 0;
   for (int64_t step = 0; step < golden_.integers("steps")[0]; ++step) {
     const auto i = static_cast<size_t>(step);
