@@ -1,7 +1,5 @@
 #include "lib/models/adapter.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <cmath>
 #include <regex>
 
@@ -9,6 +7,7 @@
 #include "lib/base/log.h"
 #include "lib/checkpoint/checkpoint.h"
 #include "lib/models/config_reader.h"
+#include "lib/models/fresh.h"
 #include "lib/models/names.h"
 
 namespace vlmtune {
@@ -38,19 +37,12 @@ std::string canonical_adapter_name(const std::string& name) {
   return canonical_tensor_name(result, PartKind::kWhole);
 }
 
-Tensor fresh_a(int64_t rank, int64_t in, const std::string& module, int64_t seed) {
-  uint64_t hash = 1469598103934665603ULL ^ static_cast<uint64_t>(seed);
-  for (const char c : module) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  const double bound = 1 / std::sqrt(static_cast<double>(in));
-  return torch::empty({rank, in}, torch::kFloat).uniform_(-bound, bound, at::detail::createCPUGenerator(hash));
-}
-
 std::vector<std::string> attach(LlavaModel& model, const AdapterConfig& config, int64_t seed) {
   std::vector<std::string> attached;
   model.visit_linears([&](const std::string& name, Linear& linear) {
     if (!config.targets(name)) return;
     const int64_t rank = config.rank_of(name);
-    linear.lora = std::make_unique<Lora>(Lora{.a = fresh_a(rank, linear.in_features, name, seed),
+    linear.lora = std::make_unique<Lora>(Lora{.a = fresh_linear_values({rank, linear.in_features}, linear.in_features, name, seed),
                                               .b = torch::zeros({linear.out_features, rank}, torch::kFloat),
                                               .scale = config.scale_of(name), .dropout = config.dropout});
     attached.push_back(name);

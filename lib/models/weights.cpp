@@ -1,9 +1,8 @@
 #include "lib/models/weights.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
+#include "lib/models/fresh.h"
 
 namespace vlmtune {
 namespace {
@@ -94,10 +93,7 @@ std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::Int
   if (!name.starts_with(kProjector)) return std::nullopt;
   const bool first = name[kProjector.size()] == '1';
   const int64_t fan_in = first ? config.vision->hidden_size * static_cast<int64_t>(config.feature_states.size()) : config.text.hidden_size;
-  uint64_t hash = 1469598103934665603ULL ^ static_cast<uint64_t>(seed);  // FNV-1a: the same values in every build
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
-  return torch::empty(shape, torch::kFloat).uniform_(-bound, bound, at::detail::createCPUGenerator(hash));
+  return fresh_linear_values(shape, fan_in, name, seed);
 }
 
 }  // namespace vlmtune
