@@ -12,6 +12,7 @@
 #include "lib/base/log.h"
 #include "lib/memory/cpu_tracker.h"
 #include "lib/pipeline/answering.h"
+#include "lib/pipeline/outputs.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;
@@ -232,9 +233,7 @@ int run_infer(const InferArguments& a) {
   else code = a.chat ? chat(a, session) : answer_once(a, session);
   if (recipe.output.dir) {
     fs::create_directories(*recipe.output.dir);
-    const nlohmann::json memory = {{"command", "infer"}, {"hardware", {{"name", recipe.hardware.name}}}, {"peak_allocated_bytes", cpu_peak_bytes() + parts.mapped_bytes},
-                                   {"host", {{"peak_bytes", peak_resident_bytes()}}}};
-    write_file_atomic(fs::path(*recipe.output.dir) / "memory.json", memory.dump(2) + "\n");
+    write_memory(fs::path(*recipe.output.dir) / "memory.json", Command::kInfer, recipe, cpu_peak_bytes() + parts.mapped_bytes);
   }
   return code;
 }

@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "app/commands.h"
 #include "lib/base/bytes.h"
@@ -91,12 +90,10 @@ void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPos
 }
 
 /// The peak over all steps, those before an interruption too.
-void write_memory(const RunDirectory& run, Command command, const Recipe& recipe) {
+int64_t peak_of_run(const RunDirectory& run) {
   int64_t peak = 0;
   for (const auto& step : read_metrics(run.metrics()).steps) peak = std::max(peak, step.peak_memory_bytes);
-  const nlohmann::json json = {{"command", command_name(command)}, {"hardware", {{"name", recipe.hardware.name}}},
-                               {"peak_allocated_bytes", peak}, {"host", {{"peak_bytes", peak_resident_bytes()}}}};
-  write_file_atomic(run.memory(), json.dump(2) + "\n");
+  return peak;
 }
 
 }  // namespace
@@ -220,7 +217,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   if (!saved) save_now();
   remove_old_checkpoints(run, recipe);  // a run that was killed behind its last save has them still
   write_final(recipe, inputs, parts, run.root);
-  write_memory(run, command, recipe);
+  write_memory(run.memory(), command, recipe, peak_of_run(run));
   write_report(run.root);
   log_info("report: {}", run.report().string());
   return 0;
