@@ -1,6 +1,7 @@
 #include "kernels/linear.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/loops.h"
@@ -9,6 +10,8 @@ namespace vlmtune::kernels {
 namespace {
 
 using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 constexpr int64_t kFewRows = 4;
 
@@ -33,10 +36,47 @@ Tensor few_rows(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   return y;
 }
 
+Tensor onednn_product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  using Product = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, c10::string_view, c10::List<std::optional<at::Scalar>>,
+                         std::optional<c10::string_view>);
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Product>();
+  return op.call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, "none", c10::List<std::optional<at::Scalar>>(), "");
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias, bool need_weight) {
+    context->save_for_backward({need_weight ? x : Tensor(), weight});
+    context->saved_data["bias"] = bias.has_value();
+    return linear_product(x, weight, bias.value_or(Tensor()));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto &x = saved[0], &weight = saved[1];
+    const auto& dy = gradients[0];
+    Tensor dx, dweight, dbias;
+    if (context->needs_input_grad(0)) dx = linear_product(dy, weight.t());
+    if (context->needs_input_grad(1)) dweight = linear_product(dy.flatten(0, -2).t(), x.flatten(0, -2).t());
+    if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) dbias = dy.flatten(0, -2).sum(0);
+    return {dx, dweight, dbias, Tensor()};
+  }
+};
+
 }  // namespace
 
+Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const bool onednn = x.is_cpu() && x.numel() > 0 && weight.numel() > 0;
+  if (onednn && x.scalar_type() == torch::kFloat) return onednn_product(x, weight, bias);
+  if (onednn && x.scalar_type() == torch::kHalf) {
+    const auto wide = [](const Tensor& t) { return t.defined() ? t.to(torch::kFloat) : t; };
+    return onednn_product(wide(x), wide(weight), wide(bias)).to(torch::kHalf);
+  }
+  return torch::linear(x, weight, bias);
+}
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return is_decoding(x, weight) ? few_rows(x, weight, bias) : torch::linear(x, weight, bias);
+  if (is_decoding(x, weight)) return few_rows(x, weight, bias);
+  return LinearFunction::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, torch::GradMode::is_enabled() && weight.requires_grad());
 }
 
 }  // namespace vlmtune::kernels

@@ -1,5 +1,7 @@
 #include "kernels/linear_cross_entropy.h"
 
+#include "kernels/linear.h"
+
 namespace vlmtune::kernels {
 namespace {
 
@@ -18,17 +20,14 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       const int64_t count = std::min(chunk, hidden.size(0) - begin);
       const auto h = hidden.narrow(0, begin, count);                          // [t, D]
       const auto target = targets.narrow(0, begin, count).unsqueeze(1);       // [t, 1]
-      auto logits = torch::matmul(h, used.t()).to(torch::kFloat);             // [t, V]
+      auto logits = linear_product(h, used).to(torch::kFloat);                // [t, V]
       const auto log_sum = logits.logsumexp(-1, true);                        // [t, 1]
       total += (log_sum - logits.gather(1, target)).sum();
       if (!need_hidden && !need_weight) continue;
       logits.sub_(log_sum).exp_();                                            // softmax, in place
       logits.scatter_add_(1, target, torch::full_like(target, -1, logits.options()));
       const auto d_logits = logits.to(hidden.scalar_type());                  // [t, V]
-      if (need_hidden) {
-        auto rows = d_hidden.narrow(0, begin, count);
-        torch::matmul_out(rows, d_logits, used);
-      }
+      if (need_hidden) d_hidden.narrow(0, begin, count).copy_(linear_product(d_logits, used.t()));
       if (need_weight) d_weight += torch::matmul(d_logits.t(), h).to(torch::kFloat);
     }
     context->save_for_backward({d_hidden, need_weight ? d_weight.to(weight.scalar_type()) : Tensor()});

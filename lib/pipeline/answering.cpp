@@ -116,7 +116,7 @@ Answer Answerer::answer_turn(const Example& prompt, KvCache& cache, std::vector<
   }
   cache.truncate(static_cast<int64_t>(kept));
   rest[0].ids.assign(prompt.ids.begin() + static_cast<std::ptrdiff_t>(kept), prompt.ids.end());
-  const auto batch = make_batch(rest, inputs_.pad_id, PaddingSide::kRight);
+  const auto batch = make_batch(rest, inputs_.pad_id, PaddingSide::kLeft);
   auto answer = run({batch.ids, batch.images, {}}, {prompt}, cache, on_text).front();
   history = prompt.ids;
   history.insert(history.end(), answer.generated.tokens.begin(), answer.generated.tokens.end());

@@ -14,7 +14,7 @@ struct ModelBatch {
 
 enum class PaddingSide { kRight, kLeft };
 
-/// Pads the samples to the longest with `pad_id`, whose value matters to nothing: padding is masked by length.
+/// Pads the samples to the longest (on the right: rounded up to a multiple of 8) with `pad_id`, whose value matters to nothing: padding is masked by length.
 /// The pixels of a single picture are not copied: the examples outlive the batch.
 ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, PaddingSide side);
 ModelBatch make_batch(std::vector<Example>&& examples, int64_t pad_id, PaddingSide side) = delete;

@@ -59,6 +59,10 @@ const std::vector<Op>& ops() {
          return torch::matmul((torch::matmul(i[0], k.transpose(-1, -2)) / std::sqrt(8.0)).masked_fill(hidden, -1e300).softmax(-1), v);
        },
        [](torch::ScalarType t) { return Inputs{random({2, 4, 9, 8}, t), random({2, 2, 9, 8}, t), random({2, 2, 9, 8}, t)}; }, 3},
+      {"linear", [](const Inputs& i) { return linear(i[0], i[1], i[2]); }, [](const Inputs& i) { return torch::matmul(i[0], i[1].t()) + i[2]; },
+       [](torch::ScalarType t) { return Inputs{random({3, 5, 12}, t), random({19, 12}, t), random({19}, t)}; }, 3},
+      {"linear, no rows", [](const Inputs& i) { return linear(i[0], i[1], Tensor()); }, [](const Inputs& i) { return torch::matmul(i[0], i[1].t()); },
+       [](torch::ScalarType t) { return Inputs{random({0, 12}, t), random({19, 12}, t)}; }, 2},
       {"linear_cross_entropy", [](const Inputs& i) { return linear_cross_entropy(i[0], i[1], i[2], 3); },
        [](const Inputs& i) { return torch::nn::functional::cross_entropy(torch::matmul(i[0], i[1].t()), i[2], torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)); },
        [](torch::ScalarType t) { return Inputs{random({7, 12}, t), random({19, 12}, t) * 0.3, torch::randint(19, {7}, torch::kLong)}; }, 2},

@@ -1,5 +1,6 @@
 #include "lib/models/vit/model.h"
 
+#include "kernels/linear.h"
 #include "lib/base/errors.h"
 #include "lib/nn/recompute.h"
 
@@ -30,7 +31,7 @@ Tensor Vit::embed(const Tensor& pixels) const {
   const auto patches = pixels.narrow(2, 0, side * p).narrow(3, 0, side * p).view({images, channels, side, p, side, p})
                            .permute({0, 2, 4, 1, 3, 5}).reshape({images, side * side, channels * p * p});
   const auto bias = patch_bias_.defined() ? patch_bias_.to(type) : patch_bias_;
-  auto x = torch::linear(patches, patch_weight_.to(type).view({config_.hidden_size, -1}), bias);  // [N, P, D]
+  auto x = kernels::linear(patches, patch_weight_.to(type).view({config_.hidden_size, -1}), bias);  // [N, P, D]
   if (class_embedding_.defined()) x = torch::cat({class_embedding_.to(type).expand({images, 1, -1}), x}, 1);
   x = x + position_embedding_.to(type);
   return config_.siglip ? x : pre_layernorm_.forward(x);
