@@ -19,12 +19,16 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 namespace {
 
-double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 /// Command-line options are shorthands of recipe keys.
 std::vector<std::string> as_sets(const InferArguments& a) {
   auto sets = a.sets;
-  const auto set = [&](const char* key, const auto& value) { sets.push_back(fmt::format("{}={}", key, Json(value).dump())); };
+  const auto set = [&](const char* key, const auto& value) {
+    sets.push_back(fmt::format("{}={}", key, Json(value).dump()));
+  };
   if (!a.model.empty()) set("model.path", a.model);
   if (!a.adapter.empty()) set("model.adapter", a.adapter);
   if (a.max_new_tokens) set("generation.max_new_tokens", *a.max_new_tokens);
@@ -37,8 +41,12 @@ std::vector<std::string> as_sets(const InferArguments& a) {
 }
 
 Json to_json(const Answer& answer, double load_seconds, int64_t mapped_bytes) {
-  Json json = {{"text", answer.text}, {"tokens", answer.generated.tokens}, {"finish_reason", answer.generated.stopped ? "stop" : "length"},
-               {"prompt_tokens", answer.prompt_ids.size()}, {"image_tokens", answer.image_tokens}, {"completion_tokens", answer.generated.tokens.size()},
+  Json json = {{"text", answer.text},
+               {"tokens", answer.generated.tokens},
+               {"finish_reason", answer.generated.stopped ? "stop" : "length"},
+               {"prompt_tokens", answer.prompt_ids.size()},
+               {"image_tokens", answer.image_tokens},
+               {"completion_tokens", answer.generated.tokens.size()},
                {"prompt_token_ids", answer.prompt_ids}};
   if (!answer.generated.logprobs.empty()) {
     json["logprobs"] = Json::array();
@@ -48,7 +56,9 @@ Json to_json(const Answer& answer, double load_seconds, int64_t mapped_bytes) {
       json["logprobs"].push_back({{"token", token.id}, {"logprob", token.logprob}, {"top", top}});
     }
   }
-  json["timing"] = {{"load_s", load_seconds}, {"first_token_s", answer.first_token_seconds}, {"decode_tokens_per_s", answer.decode_tokens_per_second}};
+  json["timing"] = {{"load_s", load_seconds},
+                    {"first_token_s", answer.first_token_seconds},
+                    {"decode_tokens_per_s", answer.decode_tokens_per_second}};
   json["peak_memory_bytes"] = cpu_peak_bytes() + mapped_bytes;
   return json;
 }
@@ -63,7 +73,8 @@ Message user_turn(const std::string& prompt, size_t num_images) {
   constexpr std::string_view kTag = "<image>";
   size_t tags = 0;
   for (size_t at = prompt.find(kTag); at != std::string::npos; at = prompt.find(kTag, at + 1)) ++tags;
-  if (tags != 0 && tags != num_images) throw usage_error("--prompt: has {} <image> tags for {} --image options", tags, num_images);
+  if (tags != 0 && tags != num_images)
+    throw usage_error("--prompt: has {} <image> tags for {} --image options", tags, num_images);
   if (tags == 0)
     for (size_t i = 0; i < num_images; ++i) message.parts.push_back({MessagePart::Kind::kImage, ""});
   std::string_view rest = prompt;
@@ -95,13 +106,18 @@ struct Session {
 
 int answer_once(const InferArguments& a, const Session& session) {
   const auto prompt = session.builder.build_prompt(first_turn(a, a.prompt));
-  const auto answer = session.answerer.answer({prompt}, [&](size_t, const std::string& piece) {
-    if (!a.json) std::cout << piece << std::flush;
-  }).front();
-  if (a.json) print_line(to_json(answer, session.load_seconds, session.parts.mapped_bytes));
-  else std::cout << std::endl;
-  log_info("{} prompt tokens ({} of pictures), first token after {:.2f} s, {:.1f} tokens/s", answer.prompt_ids.size(), answer.image_tokens,
-           answer.first_token_seconds, answer.decode_tokens_per_second);
+  const auto answer = session.answerer
+                          .answer({prompt},
+                                  [&](size_t, const std::string& piece) {
+                                    if (!a.json) std::cout << piece << std::flush;
+                                  })
+                          .front();
+  if (a.json)
+    print_line(to_json(answer, session.load_seconds, session.parts.mapped_bytes));
+  else
+    std::cout << std::endl;
+  log_info("{} prompt tokens ({} of pictures), first token after {:.2f} s, {:.1f} tokens/s", answer.prompt_ids.size(),
+           answer.image_tokens, answer.first_token_seconds, answer.decode_tokens_per_second);
   return 0;
 }
 
@@ -110,13 +126,18 @@ int chat(const InferArguments& a, const Session& session) {
   std::vector<int64_t> history;
   std::optional<Row> row;
   for (std::string line; std::getline(std::cin, line);) {
-    if (!row) row = first_turn(a, line);
-    else row->messages.push_back(user_turn(line, 0));
-    const auto answer = session.answerer.answer_turn(session.builder.build_prompt(*row), cache, history, [&](size_t, const std::string& piece) {
-      if (!a.json) std::cout << piece << std::flush;
-    });
-    if (a.json) print_line(to_json(answer, session.load_seconds, session.parts.mapped_bytes));
-    else std::cout << std::endl;
+    if (!row)
+      row = first_turn(a, line);
+    else
+      row->messages.push_back(user_turn(line, 0));
+    const auto answer = session.answerer.answer_turn(session.builder.build_prompt(*row), cache, history,
+                                                     [&](size_t, const std::string& piece) {
+                                                       if (!a.json) std::cout << piece << std::flush;
+                                                     });
+    if (a.json)
+      print_line(to_json(answer, session.load_seconds, session.parts.mapped_bytes));
+    else
+      std::cout << std::endl;
     row->messages.push_back({"assistant", {{MessagePart::Kind::kText, answer.text}}});
   }
   return 0;
@@ -134,8 +155,11 @@ DoneRows resume_output(const fs::path& file) {
   const auto text = read_file(file);
   size_t begin = 0;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const auto line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (!line.is_object()) throw input_error("{}: line {} is no answer; give another --output, or remove the file", file.string(), done.count + 1);
+    const auto line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    if (!line.is_object())
+      throw input_error("{}: line {} is no answer; give another --output, or remove the file", file.string(),
+                        done.count + 1);
     ++done.count;
     done.failed += line.contains("error");
   }
@@ -151,7 +175,8 @@ Json score(const Session& session, const Row& row) {
   auto options = step_options(session.recipe, session.inputs);
   options.mode = {};
   const int64_t labels = label_tokens(batch);
-  return {{"loss", batch_loss_sum(*session.parts.model, batch, options).item<double>() / static_cast<double>(labels)}, {"label_tokens", labels}};
+  return {{"loss", batch_loss_sum(*session.parts.model, batch, options).item<double>() / static_cast<double>(labels)},
+          {"label_tokens", labels}};
 }
 
 int answer_file(const InferArguments& a, const Session& session) {
@@ -197,7 +222,8 @@ int answer_file(const InferArguments& a, const Session& session) {
     }
     if (!prompts.empty()) {
       const auto answers = session.answerer.answer(prompts, nullptr);
-      for (size_t k = 0; k < answers.size(); ++k) lines[where[k]].update(to_json(answers[k], session.load_seconds, session.parts.mapped_bytes));
+      for (size_t k = 0; k < answers.size(); ++k)
+        lines[where[k]].update(to_json(answers[k], session.load_seconds, session.parts.mapped_bytes));
     }
     for (const auto& line : lines) out << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
     if (!out.flush()) throw io_error("{}: cannot be written", a.output);
@@ -211,12 +237,14 @@ int answer_file(const InferArguments& a, const Session& session) {
 }  // namespace
 
 int run_infer(const InferArguments& a) {
-  const auto recipe = load_recipe(a.recipe, Command::kInfer, as_sets(a), {.hardware_dirs = {}, .require_inputs = !a.print_recipe});
+  const auto recipe =
+      load_recipe(a.recipe, Command::kInfer, as_sets(a), {.hardware_dirs = {}, .require_inputs = !a.print_recipe});
   if (a.print_recipe) {
     std::cout << print_recipe(recipe) << std::endl;
     return 0;
   }
-  if (!a.chat && a.input.empty() && a.prompt.empty()) throw usage_error("infer: one of --prompt, --chat and --input is needed");
+  if (!a.chat && a.input.empty() && a.prompt.empty())
+    throw usage_error("infer: one of --prompt, --chat and --input is needed");
   if (!a.input.empty() && a.chat) throw usage_error("infer: --input and --chat exclude each other");
   if (a.score && a.input.empty()) throw usage_error("infer: --score needs --input");
   const double begin = now_seconds();
@@ -229,11 +257,14 @@ int run_infer(const InferArguments& a) {
   answerer.top_logprobs = a.logprobs;
   const Session session{recipe, inputs, parts, builder, answerer, now_seconds() - begin};
   int code = 0;
-  if (!a.input.empty()) code = answer_file(a, session);
-  else code = a.chat ? chat(a, session) : answer_once(a, session);
+  if (!a.input.empty())
+    code = answer_file(a, session);
+  else
+    code = a.chat ? chat(a, session) : answer_once(a, session);
   if (recipe.output.dir) {
     fs::create_directories(*recipe.output.dir);
-    write_memory(fs::path(*recipe.output.dir) / "memory.json", Command::kInfer, recipe, cpu_peak_bytes() + parts.mapped_bytes);
+    write_memory(fs::path(*recipe.output.dir) / "memory.json", Command::kInfer, recipe,
+                 cpu_peak_bytes() + parts.mapped_bytes);
   }
   return code;
 }

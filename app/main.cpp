@@ -14,17 +14,24 @@ namespace {
 
 void add_recipe_options(CLI::App& command, std::string& recipe, std::vector<std::string>& sets, bool& print_recipe) {
   command.add_option("--recipe", recipe, "JSON recipe")->type_name("FILE");
-  command.add_option("--set", sets, "Override a key of the recipe, e.g. --set train.learning_rate=1e-4")->type_name("KEY=VALUE")->allow_extra_args(false);
+  command.add_option("--set", sets, "Override a key of the recipe, e.g. --set train.learning_rate=1e-4")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
   command.add_flag("--print-recipe", print_recipe, "Print the fully resolved recipe as JSON and stop");
 }
 
-void add_training(CLI::App& app, const char* name, const char* what, const char* example, Command kind, std::function<int()>& run) {
+void add_training(CLI::App& app, const char* name, const char* what, const char* example, Command kind,
+                  std::function<int()>& run) {
   auto* command = app.add_subcommand(name, what);
   auto arguments = std::make_shared<TrainArguments>();
   add_recipe_options(*command, arguments->recipe, arguments->sets, arguments->print_recipe);
-  command->add_option("--resume", arguments->resume, "auto: go on from the newest checkpoint of output.dir; none: start anew; or a checkpoint folder")
-      ->type_name("auto|none|DIR")->capture_default_str();
-  command->add_flag("--dry-run", arguments->dry_run, "Read everything, check the data, show the first sample, and stop before training");
+  command
+      ->add_option("--resume", arguments->resume,
+                   "auto: go on from the newest checkpoint of output.dir; none: start anew; or a checkpoint folder")
+      ->type_name("auto|none|DIR")
+      ->capture_default_str();
+  command->add_flag("--dry-run", arguments->dry_run,
+                    "Read everything, check the data, show the first sample, and stop before training");
   command->footer(std::string("Example:\n  vlmtune ") + name + " --recipe " + example + " --set train.max_steps=100");
   command->callback([arguments, kind, &run] { run = [arguments, kind] { return run_training(*arguments, kind); }; });
 }
@@ -40,26 +47,40 @@ void add_infer(CLI::App& app, std::function<int()>& run) {
   command->add_option("--system", a->system, "System prompt")->type_name("TEXT");
   command->add_flag("--chat", a->chat, "Talk: one line of standard input is one turn, end of file ends");
   command->add_option("--input", a->input, "Rows to answer, JSON or JSONL")->type_name("FILE");
-  command->add_option("--output", a->output, "Answers, one JSON line per row; an interrupted file is continued")->type_name("FILE");
-  command->add_flag("--score", a->score, "With --input: the loss of each row's own last answer instead of a new answer");
+  command->add_option("--output", a->output, "Answers, one JSON line per row; an interrupted file is continued")
+      ->type_name("FILE");
+  command->add_flag("--score", a->score,
+                    "With --input: the loss of each row's own last answer instead of a new answer");
   command->add_option("--max-new-tokens", a->max_new_tokens, "Longest answer in tokens")->check(CLI::PositiveNumber);
   command->add_option("--temperature", a->temperature, "0: always the likeliest token")->check(CLI::NonNegativeNumber);
-  command->add_option("--top-p", a->top_p, "Sample from the likeliest tokens of this total probability")->check(CLI::Range(0.0, 1.0));
+  command->add_option("--top-p", a->top_p, "Sample from the likeliest tokens of this total probability")
+      ->check(CLI::Range(0.0, 1.0));
   command->add_option("--top-k", a->top_k, "Sample from so many tokens; 0: all")->check(CLI::NonNegativeNumber);
-  command->add_option("--repetition-penalty", a->repetition_penalty, "Above 1: avoid what was said")->check(CLI::PositiveNumber);
+  command->add_option("--repetition-penalty", a->repetition_penalty, "Above 1: avoid what was said")
+      ->check(CLI::PositiveNumber);
   command->add_option("--seed", a->seed, "Of sampling");
   command->add_flag("--json", a->json, "One JSON document on standard output");
-  command->add_option("--logprobs", a->logprobs, "With --json: log-probability of each token and of K alternatives")->type_name("K")->check(CLI::NonNegativeNumber);
-  command->footer("Example:\n  vlmtune infer --model llava-1.5-7b-hf --image cat.jpg --prompt 'What is in this picture?'");
+  command->add_option("--logprobs", a->logprobs, "With --json: log-probability of each token and of K alternatives")
+      ->type_name("K")
+      ->check(CLI::NonNegativeNumber);
+  command->footer(
+      "Example:\n  vlmtune infer --model llava-1.5-7b-hf --image cat.jpg --prompt 'What is in this picture?'");
   command->callback([a, &run] { run = [a] { return run_infer(*a); }; });
 }
 
 void add_prune(CLI::App& app, std::function<int()>& run) {
-  auto* command = app.add_subcommand("prune-ckpt", "Show which checkpoints of a run would stay and go; delete with --apply");
+  auto* command =
+      app.add_subcommand("prune-ckpt", "Show which checkpoints of a run would stay and go; delete with --apply");
   auto a = std::make_shared<PruneArguments>();
   command->add_option("DIR", a->dir, "Run directory or its checkpoints folder")->required();
-  command->add_option("--keep-last", a->keep_last, "Newest checkpoints to keep; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--keep-best", a->keep_best, "Best checkpoints to keep besides (lowest evaluation loss, else training loss)")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--keep-last", a->keep_last, "Newest checkpoints to keep; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--keep-best", a->keep_best,
+                   "Best checkpoints to keep besides (lowest evaluation loss, else training loss)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--apply", a->apply, "Delete; without it nothing is touched");
   command->add_flag("--json", a->json, "The plan as one JSON document");
   command->footer("Example:\n  vlmtune prune-ckpt runs/demo-lora --keep-last 2 --apply");
@@ -71,11 +92,14 @@ int dispatch(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("vlmtune ") + VLMTUNE_VERSION + " (LibTorch " + TORCH_VERSION + ")");
   std::string log_level = "info";
-  app.add_option("--log-level", log_level, "debug, info, warning or error")->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.add_option("--log-level", log_level, "debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
   app.fallthrough();
   std::function<int()> run;
-  add_training(app, "pretrain", "Align a projector with a frozen language model, or train everything", "recipes/llava-1.5-7b-pretrain.json", Command::kPretrain, run);
-  add_training(app, "lora-finetune", "Fine-tune with LoRA", "recipes/llava-1.5-7b-lora.json", Command::kLoraFinetune, run);
+  add_training(app, "pretrain", "Align a projector with a frozen language model, or train everything",
+               "recipes/llava-1.5-7b-pretrain.json", Command::kPretrain, run);
+  add_training(app, "lora-finetune", "Fine-tune with LoRA", "recipes/llava-1.5-7b-lora.json", Command::kLoraFinetune,
+               run);
   add_infer(app, run);
   add_prune(app, run);
   try {
@@ -85,7 +109,10 @@ int dispatch(int argc, char** argv) {
     app.exit(error, std::cerr, std::cerr);
     return static_cast<int>(ExitCode::kUsage);
   }
-  set_log_level(log_level == "debug" ? LogLevel::kDebug : log_level == "warning" ? LogLevel::kWarning : log_level == "error" ? LogLevel::kError : LogLevel::kInfo);
+  set_log_level(log_level == "debug"     ? LogLevel::kDebug
+                : log_level == "warning" ? LogLevel::kWarning
+                : log_level == "error"   ? LogLevel::kError
+                                         : LogLevel::kInfo);
   track_cpu_allocations();
   return run();
 }
@@ -104,7 +131,8 @@ int guarded(int argc, char** argv) {
     return report(ExitCode::kMemory, "out of memory on the host");
   } catch (const c10::Error& error) {
     const std::string what = log_level() == LogLevel::kDebug ? error.what() : error.what_without_backtrace();
-    const bool memory = what.find("can't allocate memory") != std::string::npos || what.find("out of memory") != std::string::npos;
+    const bool memory =
+        what.find("can't allocate memory") != std::string::npos || what.find("out of memory") != std::string::npos;
     return report(memory ? ExitCode::kMemory : ExitCode::kInternal, what);
   } catch (const std::exception& error) {
     return report(ExitCode::kInternal, error.what());

@@ -24,7 +24,9 @@ namespace {
 
 constexpr int kMaxSkippedSteps = 20;
 
-double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 int64_t count_total_steps(const Recipe& recipe, const BatchLoader& loader) {
   if (recipe.train.max_steps) return *recipe.train.max_steps;
@@ -54,7 +56,8 @@ void remove_later_checkpoints(const RunDirectory& run, int64_t step) {
     log_warning("{}: is removed, since the run begins at step {}", checkpoint.path.string(), step);
     plan.remove.push_back(checkpoint);
   }
-  for (const auto& failed : apply_retention(plan).failed) throw io_error("{}: cannot be removed: {}", failed.name, failed.reason);
+  for (const auto& failed : apply_retention(plan).failed)
+    throw io_error("{}: cannot be removed: {}", failed.name, failed.reason);
 }
 
 /// The first sample that trains, as text with its mask; and what the template leaves to us.
@@ -73,14 +76,16 @@ void show_first_sample(const Dataset& dataset, const ExampleBuilder& builder, co
 }
 
 void remove_old_checkpoints(const RunDirectory& run, const Recipe& recipe) {
-  const RetentionRule rule{.kind = recipe.output.retention == Retention::kLossDrop ? RetentionRule::Kind::kLossDrop : RetentionRule::Kind::kTotal,
-                           .keep_last = recipe.output.save_total_limit, .keep_best = recipe.output.keep_best};
+  const RetentionRule rule{.kind = recipe.output.retention == Retention::kLossDrop ? RetentionRule::Kind::kLossDrop
+                                                                                   : RetentionRule::Kind::kTotal,
+                           .keep_last = recipe.output.save_total_limit,
+                           .keep_best = recipe.output.keep_best};
   for (const auto& failed : apply_retention(plan_retention(list_checkpoints(run.checkpoints()), rule)).failed)
     log_warning("{}: cannot be removed: {}", failed.name, failed.reason);
 }
 
-void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPosition& position, const AdamW& optimizer, const LossScaler& scaler,
-                     ModelParts& parts, double train_loss, std::optional<double> eval_loss) {
+void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPosition& position, const AdamW& optimizer,
+                     const LossScaler& scaler, ModelParts& parts, double train_loss, std::optional<double> eval_loss) {
   CheckpointWriter writer(run.checkpoints(), position.step);
   save_run_state(writer.path(), position, optimizer, scaler);
   if (parts.adapter) save_adapter(*parts.model, *parts.adapter, writer.path());
@@ -99,7 +104,8 @@ int64_t peak_of_run(const RunDirectory& run) {
 }  // namespace
 
 int run_training(const TrainArguments& arguments, Command command) {
-  const auto recipe = load_recipe(arguments.recipe, command, arguments.sets, {.hardware_dirs = {}, .require_inputs = !arguments.print_recipe});
+  const auto recipe = load_recipe(arguments.recipe, command, arguments.sets,
+                                  {.hardware_dirs = {}, .require_inputs = !arguments.print_recipe});
   if (arguments.print_recipe) {
     std::fputs((print_recipe(recipe) + "\n").c_str(), stdout);
     return 0;
@@ -126,7 +132,8 @@ int run_training(const TrainArguments& arguments, Command command) {
   const auto schedule = make_schedule(recipe, total_steps);
   AdamW optimizer(select_trained(model, training_choices(recipe)), {recipe.optimizer.betas, recipe.optimizer.eps});
   log_info("{}", trainables_table(model));
-  if (optimizer.tensors().empty()) throw usage_error("/freeze: everything is frozen and there is no LoRA: nothing would be trained");
+  if (optimizer.tensors().empty())
+    throw usage_error("/freeze: everything is frozen and there is no LoRA: nothing would be trained");
   if (arguments.dry_run) return 0;
 
   // Where to begin.
@@ -160,7 +167,8 @@ int run_training(const TrainArguments& arguments, Command command) {
     log_info("step {}: evaluation loss {:.4f}", position.step, *eval_loss);
   };
   const auto save_now = [&] {
-    save_checkpoint(run, recipe, position, optimizer, scaler, parts, loss_since_save / static_cast<double>(std::max<int64_t>(1, steps_since_save)), eval_loss);
+    save_checkpoint(run, recipe, position, optimizer, scaler, parts,
+                    loss_since_save / static_cast<double>(std::max<int64_t>(1, steps_since_save)), eval_loss);
     loss_since_save = 0;
     steps_since_save = 0;
     saved = true;
@@ -171,18 +179,23 @@ int run_training(const TrainArguments& arguments, Command command) {
     if (!batch) break;
     reset_cpu_peak();
     options.loss_scale = scaler.scale();
-    const MicroBatches micro{static_cast<int64_t>(batch->micro.size()), batch->label_tokens,
-                             [&](int64_t i) { return make_batch(batch->micro[static_cast<size_t>(i)], options.pad_id, PaddingSide::kRight); }};
+    const MicroBatches micro{static_cast<int64_t>(batch->micro.size()), batch->label_tokens, [&](int64_t i) {
+                               return make_batch(batch->micro[static_cast<size_t>(i)], options.pad_id,
+                                                 PaddingSide::kRight);
+                             }};
     const double loss = accumulate_gradients(model, micro, position.step, options);
     unscale_gradients(optimizer.tensors(), options.loss_scale);
     const double grad_norm = clip_gradients(optimizer.tensors(), recipe.optimizer.max_grad_norm);
     const double factor = schedule.factor(position.step);
     const bool finite = std::isfinite(grad_norm) && std::isfinite(loss);
     if (!finite && (recipe.precision.compute != Precision::kFp16 || ++skipped >= kMaxSkippedSteps))
-      throw UserError(ExitCode::kInternal, fmt::format("step {}: the loss is {} and the gradient norm {}; the first bad gradient is {}'s. "
-                      "Lower the learning rate, or compute in bf16 or fp32", position.step + 1, loss, grad_norm, first_bad_gradient(optimizer.tensors())));
+      throw UserError(ExitCode::kInternal,
+                      fmt::format("step {}: the loss is {} and the gradient norm {}; the first bad gradient is {}'s. "
+                                  "Lower the learning rate, or compute in bf16 or fp32",
+                                  position.step + 1, loss, grad_norm, first_bad_gradient(optimizer.tensors())));
     if (position.step == 0)
-      for (const auto& name : without_gradient(optimizer.tensors())) log_warning("{} got no gradient in the first step", name);
+      for (const auto& name : without_gradient(optimizer.tensors()))
+        log_warning("{} got no gradient in the first step", name);
     if (finite) {
       skipped = 0;
       optimizer.step(factor);
@@ -197,14 +210,25 @@ int run_training(const TrainArguments& arguments, Command command) {
     const int64_t peak = cpu_peak_bytes() + parts.mapped_bytes;
     const double seconds = now_seconds() - begin;
     metrics.append({.step = position.step,
-                    .epoch = static_cast<double>(position.epoch) + static_cast<double>(position.position) / static_cast<double>(dataset.size()),
-                    .loss = loss, .learning_rate = recipe.optimizer.learning_rate * factor, .grad_norm = grad_norm, .loss_scale = options.loss_scale,
-                    .samples = batch->samples, .tokens = batch->tokens, .label_tokens = batch->label_tokens, .image_tokens = batch->image_tokens,
-                    .step_seconds = seconds, .tokens_per_second = static_cast<double>(batch->tokens) / seconds, .peak_memory_bytes = peak});
-    progress.update(position.step, fmt::format("loss {:.4f} lr {:.2e} {:.0f} tok/s {}", loss, recipe.optimizer.learning_rate * factor,
-                                               static_cast<double>(batch->tokens) / seconds, format_bytes(peak)));
+                    .epoch = static_cast<double>(position.epoch) +
+                             static_cast<double>(position.position) / static_cast<double>(dataset.size()),
+                    .loss = loss,
+                    .learning_rate = recipe.optimizer.learning_rate * factor,
+                    .grad_norm = grad_norm,
+                    .loss_scale = options.loss_scale,
+                    .samples = batch->samples,
+                    .tokens = batch->tokens,
+                    .label_tokens = batch->label_tokens,
+                    .image_tokens = batch->image_tokens,
+                    .step_seconds = seconds,
+                    .tokens_per_second = static_cast<double>(batch->tokens) / seconds,
+                    .peak_memory_bytes = peak});
+    progress.update(position.step,
+                    fmt::format("loss {:.4f} lr {:.2e} {:.0f} tok/s {}", loss, recipe.optimizer.learning_rate * factor,
+                                static_cast<double>(batch->tokens) / seconds, format_bytes(peak)));
     const bool last = position.step == total_steps;
-    if (validation && (last || (recipe.train.eval_steps > 0 && position.step % recipe.train.eval_steps == 0))) evaluate_now();
+    if (validation && (last || (recipe.train.eval_steps > 0 && position.step % recipe.train.eval_steps == 0)))
+      evaluate_now();
     if (last || (recipe.train.save_steps > 0 && position.step % recipe.train.save_steps == 0)) save_now();
   }
   if (const int signal = interrupt_signal()) {

@@ -27,10 +27,12 @@ Tensor narrow_heads(const Tensor& gradient, int64_t groups, torch::ScalarType ty
 /// Attention of 16-bit tensors on the CPU, computed in fp32 from tensors kept in 16 bits. LibTorch's 16-bit kernel makes
 /// a oneDNN product of every small block, whose set-up costs more than its arithmetic.
 struct WideAttention : torch::autograd::Function<WideAttention> {
-  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const std::optional<Tensor>& bias) {
+  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
+                        const std::optional<Tensor>& bias) {
     const int64_t groups = q.size(1) / k.size(1);
     const auto mask = bias ? bias->to(torch::kFloat) : Tensor();
-    const auto [wide, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(q.to(torch::kFloat), widen(k, groups), widen(v, groups), 0.0, causal, optional(mask));
+    const auto [wide, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+        q.to(torch::kFloat), widen(k, groups), widen(v, groups), 0.0, causal, optional(mask));
     const auto y = wide.to(q.scalar_type());
     context->save_for_backward({q, k, v, y, log_sum, mask});
     context->saved_data["causal"] = causal;
@@ -42,8 +44,8 @@ struct WideAttention : torch::autograd::Function<WideAttention> {
     const auto &q = saved[0], &k = saved[1], &v = saved[2];
     const int64_t groups = q.size(1) / k.size(1);
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        gradients[0].to(torch::kFloat), q.to(torch::kFloat), widen(k, groups), widen(v, groups), saved[3].to(torch::kFloat), saved[4], 0.0,
-        context->saved_data["causal"].toBool(), optional(saved[5]));
+        gradients[0].to(torch::kFloat), q.to(torch::kFloat), widen(k, groups), widen(v, groups),
+        saved[3].to(torch::kFloat), saved[4], 0.0, context->saved_data["causal"].toBool(), optional(saved[5]));
     const auto type = q.scalar_type();
     return {dq.to(type), narrow_heads(dk, groups, type), narrow_heads(dv, groups, type), Tensor(), Tensor()};
   }

@@ -6,6 +6,7 @@ namespace vlmtune::kernels {
 
 /// q [B, H, Tq, d], k and v [B, K, Tk, d] with H a multiple of K -> [B, H, Tq, d]; scores are scaled by 1/sqrt(d) and
 /// the softmax is taken in fp32. `causal`: query t sees keys 0..t. `bias` [B or 1, 1, Tq, Tk] is added to the scores.
-torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, bool causal, const torch::Tensor& bias);
+torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v, bool causal,
+                        const torch::Tensor& bias);
 
 }  // namespace vlmtune::kernels

@@ -17,7 +17,8 @@ constexpr int64_t kFewRows = 4;
 
 bool is_decoding(const Tensor& x, const Tensor& weight) {
   const bool differentiated = torch::GradMode::is_enabled() && (x.requires_grad() || weight.requires_grad());
-  return !differentiated && cpu::has_loop(x) && x.numel() > 0 && x.numel() / x.size(-1) <= kFewRows && weight.is_contiguous();
+  return !differentiated && cpu::has_loop(x) && x.numel() > 0 && x.numel() / x.size(-1) <= kFewRows &&
+         weight.is_contiguous();
 }
 
 Tensor few_rows(const Tensor& input, const Tensor& weight, const Tensor& bias) {
@@ -37,14 +38,17 @@ Tensor few_rows(const Tensor& input, const Tensor& weight, const Tensor& bias) {
 }
 
 Tensor onednn_product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  using Product = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, c10::string_view, c10::List<std::optional<at::Scalar>>,
-                         std::optional<c10::string_view>);
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Product>();
-  return op.call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, "none", c10::List<std::optional<at::Scalar>>(), "");
+  using Product = Tensor(const Tensor&, const Tensor&, const std::optional<Tensor>&, c10::string_view,
+                         c10::List<std::optional<at::Scalar>>, std::optional<c10::string_view>);
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Product>();
+  return op.call(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, "none",
+                 c10::List<std::optional<at::Scalar>>(), "");
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias, bool need_weight) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias, bool need_weight) {
     context->save_for_backward({need_weight ? x : Tensor(), weight});
     context->saved_data["bias"] = bias.has_value();
     return linear_product(x, weight, bias.value_or(Tensor()));
@@ -76,7 +80,8 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias)
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (is_decoding(x, weight)) return few_rows(x, weight, bias);
-  return LinearFunction::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, torch::GradMode::is_enabled() && weight.requires_grad());
+  return LinearFunction::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt,
+                               torch::GradMode::is_enabled() && weight.requires_grad());
 }
 
 }  // namespace vlmtune::kernels

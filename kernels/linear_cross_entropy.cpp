@@ -10,23 +10,23 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk, bool need_hidden,
-                        bool need_weight) {
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                        int64_t chunk, bool need_hidden, bool need_weight) {
     const auto used = weight.to(hidden.scalar_type());
     auto total = torch::zeros({}, hidden.options().dtype(torch::kFloat));
     Tensor d_hidden = need_hidden ? torch::empty_like(hidden) : Tensor();
     Tensor d_weight = need_weight ? torch::zeros(weight.sizes(), weight.options().dtype(torch::kFloat)) : Tensor();
     for (int64_t begin = 0; begin < hidden.size(0); begin += chunk) {
       const int64_t count = std::min(chunk, hidden.size(0) - begin);
-      const auto h = hidden.narrow(0, begin, count);                          // [t, D]
-      const auto target = targets.narrow(0, begin, count).unsqueeze(1);       // [t, 1]
-      auto logits = linear_product(h, used).to(torch::kFloat);                // [t, V]
-      const auto log_sum = logits.logsumexp(-1, true);                        // [t, 1]
+      const auto h = hidden.narrow(0, begin, count);                     // [t, D]
+      const auto target = targets.narrow(0, begin, count).unsqueeze(1);  // [t, 1]
+      auto logits = linear_product(h, used).to(torch::kFloat);           // [t, V]
+      const auto log_sum = logits.logsumexp(-1, true);                   // [t, 1]
       total += (log_sum - logits.gather(1, target)).sum();
       if (!need_hidden && !need_weight) continue;
-      logits.sub_(log_sum).exp_();                                            // softmax, in place
+      logits.sub_(log_sum).exp_();  // softmax, in place
       logits.scatter_add_(1, target, torch::full_like(target, -1, logits.options()));
-      const auto d_logits = logits.to(hidden.scalar_type());                  // [t, V]
+      const auto d_logits = logits.to(hidden.scalar_type());  // [t, V]
       if (need_hidden) d_hidden.narrow(0, begin, count).copy_(linear_product(d_logits, used.t()));
       if (need_weight) d_weight += torch::matmul(d_logits.t(), h).to(torch::kFloat);
     }
@@ -47,8 +47,8 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
   if (hidden.size(0) == 0) return hidden.sum().to(torch::kFloat);  // no supervised token: zero, still part of the graph
   // Asked here, since a function that is not recorded knows nothing of its inputs' needs.
   const bool recorded = torch::GradMode::is_enabled();
-  return LinearCrossEntropyFunction::apply(hidden, weight, targets, chunk > 0 ? chunk : hidden.size(0), recorded && hidden.requires_grad(),
-                                           recorded && weight.requires_grad());
+  return LinearCrossEntropyFunction::apply(hidden, weight, targets, chunk > 0 ? chunk : hidden.size(0),
+                                           recorded && hidden.requires_grad(), recorded && weight.requires_grad());
 }
 
 }  // namespace vlmtune::kernels

@@ -8,6 +8,7 @@ namespace vlmtune::kernels {
 /// an fp32 scalar. Logits are computed in hidden's type and made fp32 before the softmax. With `chunk` > 0 at most so many
 /// tokens' logits exist at a time, and gradients are computed in the forward pass, chunk by chunk.
 /// Differentiable in hidden and weight.
-torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight, const torch::Tensor& targets, int64_t chunk);
+torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
+                                   const torch::Tensor& targets, int64_t chunk);
 
 }  // namespace vlmtune::kernels

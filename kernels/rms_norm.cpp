@@ -42,7 +42,7 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& input, const Tensor& weight
     using T = decltype(type);
     at::parallel_for(0, rows, grain(size), [&](int64_t begin, int64_t end) {
       cpu::rms_norm_forward<T>(x.data_ptr<T>() + begin * size, w.data_ptr<T>(), y.data_ptr<T>() + begin * size,
-                                      rstd.data_ptr<float>() + begin, end - begin, size, static_cast<float>(eps));
+                               rstd.data_ptr<float>() + begin, end - begin, size, static_cast<float>(eps));
     });
   });
   return {y, rstd};
@@ -57,19 +57,21 @@ Tensor backward_cpu(const Tensor& gradient, const Tensor& input, const Tensor& w
     using T = decltype(type);
     at::parallel_for(0, rows, grain(size), [&](int64_t begin, int64_t end) {
       cpu::rms_norm_backward<T>(dy.data_ptr<T>() + begin * size, x.data_ptr<T>() + begin * size, w.data_ptr<T>(),
-                                       rstd.data_ptr<float>() + begin, dx.data_ptr<T>() + begin * size, end - begin, size);
+                                rstd.data_ptr<float>() + begin, dx.data_ptr<T>() + begin * size, end - begin, size);
     });
   });
   return dx;
 }
 
 std::tuple<Tensor, Tensor> call_forward(const Tensor& x, const Tensor& weight, double eps) {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::rms_norm_forward", "").typed<decltype(forward_cpu)>();
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::rms_norm_forward", "").typed<decltype(forward_cpu)>();
   return op.call(x, weight, eps);
 }
 
 Tensor call_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::rms_norm_backward", "").typed<decltype(backward_cpu)>();
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::rms_norm_backward", "").typed<decltype(backward_cpu)>();
   return op.call(dy, x, weight, rstd);
 }
 
@@ -87,7 +89,11 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     Tensor dx, dweight;
     if (context->needs_input_grad(0)) dx = call_backward(dy, x, weight.to(x.scalar_type()), rstd);
     if (context->needs_input_grad(1))
-      dweight = (dy * (x.to(rstd.scalar_type()) * rstd).to(x.scalar_type())).to(rstd.scalar_type()).flatten(0, -2).sum(0).to(weight.scalar_type());
+      dweight = (dy * (x.to(rstd.scalar_type()) * rstd).to(x.scalar_type()))
+                    .to(rstd.scalar_type())
+                    .flatten(0, -2)
+                    .sum(0)
+                    .to(weight.scalar_type());
     return {dx, dweight, Tensor()};
   }
 };

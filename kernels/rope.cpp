@@ -24,8 +24,9 @@ Tensor rotate_loop(const Tensor& x, const Tensor& cos_table, const Tensor& sin_t
       for (int64_t row = begin; row < end; ++row) {
         const int64_t b = row / tokens, t = row % tokens, table = b * table_batch + t * size;
         for (int64_t h = 0; h < heads; ++h)
-          cpu::rope_row<T>(x.data_ptr<T>() + b * x.stride(0) + h * x.stride(1) + t * x.stride(2), cos.data_ptr<T>() + table,
-                                  sin.data_ptr<T>() + table, y.data_ptr<T>() + b * y.stride(0) + h * y.stride(1) + t * y.stride(2), size, sign);
+          cpu::rope_row<T>(x.data_ptr<T>() + b * x.stride(0) + h * x.stride(1) + t * x.stride(2),
+                           cos.data_ptr<T>() + table, sin.data_ptr<T>() + table,
+                           y.data_ptr<T>() + b * y.stride(0) + h * y.stride(1) + t * y.stride(2), size, sign);
       }
     });
   });

@@ -30,7 +30,8 @@ Tensor forward_cpu(const Tensor& gate_input, const Tensor& up_input) {
   cpu::dispatch(gate.scalar_type(), [&](auto type) {
     using T = decltype(type);
     at::parallel_for(0, gate.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      cpu::swiglu_forward<T>(gate.data_ptr<T>() + begin, up.data_ptr<T>() + begin, y.data_ptr<T>() + begin, end - begin);
+      cpu::swiglu_forward<T>(gate.data_ptr<T>() + begin, up.data_ptr<T>() + begin, y.data_ptr<T>() + begin,
+                             end - begin);
     });
   });
   return y;
@@ -44,7 +45,7 @@ std::tuple<Tensor, Tensor> backward_cpu(const Tensor& gradient, const Tensor& ga
     using T = decltype(type);
     at::parallel_for(0, gate.numel(), kGrain, [&](int64_t begin, int64_t end) {
       cpu::swiglu_backward<T>(dy.data_ptr<T>() + begin, gate.data_ptr<T>() + begin, up.data_ptr<T>() + begin,
-                                     dgate.data_ptr<T>() + begin, dup.data_ptr<T>() + begin, end - begin);
+                              dgate.data_ptr<T>() + begin, dup.data_ptr<T>() + begin, end - begin);
     });
   });
   return {dgate, dup};
@@ -52,12 +53,14 @@ std::tuple<Tensor, Tensor> backward_cpu(const Tensor& gradient, const Tensor& ga
 
 struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& gate, const Tensor& up) {
-    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::swiglu_forward", "").typed<decltype(forward_cpu)>();
+    static const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::swiglu_forward", "").typed<decltype(forward_cpu)>();
     context->save_for_backward({gate, up});
     return op.call(gate, up);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::swiglu_backward", "").typed<decltype(backward_cpu)>();
+    static const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::swiglu_backward", "").typed<decltype(backward_cpu)>();
     const auto saved = context->get_saved_variables();
     const auto [dgate, dup] = op.call(gradients[0], saved[0], saved[1]);
     return {dgate, dup};

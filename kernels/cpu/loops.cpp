@@ -8,7 +8,8 @@
 
 // A function compiled for several instruction sets, the best one of the machine being called. Sanitizers cannot
 // follow the dispatch, which runs before they are set up.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(__clang__)
 #define VLMTUNE_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define VLMTUNE_CLONES
@@ -84,7 +85,8 @@ VLMTUNE_INLINE float sum_over(int64_t size, F f) {
 }
 
 template <typename T>
-VLMTUNE_INLINE void rms_norm_forward_loop(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t size, float eps) {
+VLMTUNE_INLINE void rms_norm_forward_loop(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t size,
+                                          float eps) {
   for (int64_t row = 0; row < rows; ++row, x += size, y += size) {
     const float mean = sum_over(size, [&](int64_t i) { return load(x[i]) * load(x[i]); }) / static_cast<float>(size);
     const float scale = rstd[row] = 1.0f / std::sqrt(mean + eps);
@@ -93,10 +95,12 @@ VLMTUNE_INLINE void rms_norm_forward_loop(const T* x, const T* weight, T* y, flo
 }
 
 template <typename T>
-VLMTUNE_INLINE void rms_norm_backward_loop(const T* dy, const T* x, const T* weight, const float* rstd, T* dx, int64_t rows, int64_t size) {
+VLMTUNE_INLINE void rms_norm_backward_loop(const T* dy, const T* x, const T* weight, const float* rstd, T* dx,
+                                           int64_t rows, int64_t size) {
   for (int64_t row = 0; row < rows; ++row, x += size, dy += size, dx += size) {
     const float scale = rstd[row];
-    const float mean = sum_over(size, [&](int64_t i) { return load(dy[i]) * load(weight[i]) * load(x[i]); }) * scale * scale / static_cast<float>(size);
+    const float mean = sum_over(size, [&](int64_t i) { return load(dy[i]) * load(weight[i]) * load(x[i]); }) * scale *
+                       scale / static_cast<float>(size);
     for (int64_t i = 0; i < size; ++i) store(dx + i, (load(dy[i]) * load(weight[i]) - load(x[i]) * mean) * scale);
   }
 }
@@ -126,7 +130,8 @@ VLMTUNE_INLINE void swiglu_backward_loop(const T* dy, const T* gate, const T* up
 }
 
 template <typename T>
-VLMTUNE_INLINE void linear_few_rows_loop(const float* x, const T* weight, const T* bias, T* y, int64_t m, int64_t k, int64_t n, int64_t begin, int64_t end) {
+VLMTUNE_INLINE void linear_few_rows_loop(const float* x, const T* weight, const T* bias, T* y, int64_t m, int64_t k,
+                                         int64_t n, int64_t begin, int64_t end) {
   constexpr int64_t kWide = 4 * kLanes;  // four sums side by side hide the latency of adding
   for (int64_t column = begin; column < end; ++column) {
     const T* w = weight + column * k;
@@ -146,30 +151,33 @@ VLMTUNE_INLINE void linear_few_rows_loop(const float* x, const T* weight, const 
 
 }  // namespace
 
-#define VLMTUNE_INSTANTIATE(T)                                                                                              \
-  template <>                                                                                                               \
-  VLMTUNE_CLONES void rms_norm_forward<T>(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t size, float eps) { \
-    rms_norm_forward_loop(x, weight, y, rstd, rows, size, eps);                                                             \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  VLMTUNE_CLONES void rms_norm_backward<T>(const T* dy, const T* x, const T* weight, const float* rstd, T* dx, int64_t rows, int64_t size) { \
-    rms_norm_backward_loop(dy, x, weight, rstd, dx, rows, size);                                                   \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  VLMTUNE_CLONES void rope_row<T>(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) {                 \
-    rope_row_loop(x, cos, sin, y, size, sign);                                                                              \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  VLMTUNE_CLONES void swiglu_forward<T>(const T* gate, const T* up, T* y, int64_t count) {                                  \
-    swiglu_forward_loop(gate, up, y, count);                                                                                \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  VLMTUNE_CLONES void swiglu_backward<T>(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {        \
-    swiglu_backward_loop(dy, gate, up, dgate, dup, count);                                                                  \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  VLMTUNE_CLONES void linear_few_rows<T>(const float* x, const T* weight, const T* bias, T* y, int64_t m, int64_t k, int64_t n, int64_t begin, int64_t end) { \
-    linear_few_rows_loop(x, weight, bias, y, m, k, n, begin, end);                                                          \
+#define VLMTUNE_INSTANTIATE(T)                                                                                        \
+  template <>                                                                                                         \
+  VLMTUNE_CLONES void rms_norm_forward<T>(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t size, \
+                                          float eps) {                                                                \
+    rms_norm_forward_loop(x, weight, y, rstd, rows, size, eps);                                                       \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  VLMTUNE_CLONES void rms_norm_backward<T>(const T* dy, const T* x, const T* weight, const float* rstd, T* dx,        \
+                                           int64_t rows, int64_t size) {                                              \
+    rms_norm_backward_loop(dy, x, weight, rstd, dx, rows, size);                                                      \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  VLMTUNE_CLONES void rope_row<T>(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) {           \
+    rope_row_loop(x, cos, sin, y, size, sign);                                                                        \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  VLMTUNE_CLONES void swiglu_forward<T>(const T* gate, const T* up, T* y, int64_t count) {                            \
+    swiglu_forward_loop(gate, up, y, count);                                                                          \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  VLMTUNE_CLONES void swiglu_backward<T>(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {  \
+    swiglu_backward_loop(dy, gate, up, dgate, dup, count);                                                            \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  VLMTUNE_CLONES void linear_few_rows<T>(const float* x, const T* weight, const T* bias, T* y, int64_t m, int64_t k,  \
+                                         int64_t n, int64_t begin, int64_t end) {                                     \
+    linear_few_rows_loop(x, weight, bias, y, m, k, n, begin, end);                                                    \
   }
 
 VLMTUNE_INSTANTIATE(float)

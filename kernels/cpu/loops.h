@@ -27,6 +27,7 @@ void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, 
 /// Outputs [begin, end) of y [m, n] = x [m, k] weightᵀ [n, k] + bias [n] (may be null) for a few rows x, given in fp32: each
 /// weight is read once, which is all that decoding a token at a time can wish for.
 template <typename T>
-void linear_few_rows(const float* x, const T* weight, const T* bias, T* y, int64_t m, int64_t k, int64_t n, int64_t begin, int64_t end);
+void linear_few_rows(const float* x, const T* weight, const T* bias, T* y, int64_t m, int64_t k, int64_t n,
+                     int64_t begin, int64_t end);
 
 }  // namespace vlmtune::kernels::cpu

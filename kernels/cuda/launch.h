@@ -10,12 +10,14 @@ namespace vlmtune::kernels::cuda {
 enum class Type { kFloat, kBFloat16, kHalf };
 
 /// See kernels/rms_norm.h. One block a row; x, y [rows, D], weight [D], rstd [rows] fp32.
-void rms_norm_forward(Type type, const void* x, const void* weight, void* y, float* rstd, int64_t rows, int64_t size, float eps, cudaStream_t stream);
-void rms_norm_backward(Type type, const void* dy, const void* x, const void* weight, const float* rstd, void* dx, int64_t rows, int64_t size,
-                       cudaStream_t stream);
+void rms_norm_forward(Type type, const void* x, const void* weight, void* y, float* rstd, int64_t rows, int64_t size,
+                      float eps, cudaStream_t stream);
+void rms_norm_backward(Type type, const void* dy, const void* x, const void* weight, const float* rstd, void* dx,
+                       int64_t rows, int64_t size, cudaStream_t stream);
 
 /// See kernels/swiglu.h.
 void swiglu_forward(Type type, const void* gate, const void* up, void* y, int64_t count, cudaStream_t stream);
-void swiglu_backward(Type type, const void* dy, const void* gate, const void* up, void* dgate, void* dup, int64_t count, cudaStream_t stream);
+void swiglu_backward(Type type, const void* dy, const void* gate, const void* up, void* dgate, void* dup, int64_t count,
+                     cudaStream_t stream);
 
 }  // namespace vlmtune::kernels::cuda

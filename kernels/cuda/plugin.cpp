@@ -12,10 +12,14 @@ using torch::Tensor;
 
 Type type_of(const Tensor& x) {
   switch (x.scalar_type()) {
-    case torch::kFloat: return Type::kFloat;
-    case torch::kBFloat16: return Type::kBFloat16;
-    case torch::kHalf: return Type::kHalf;
-    default: TORCH_CHECK(false, "vlmtune: no CUDA kernel for ", x.scalar_type());
+    case torch::kFloat:
+      return Type::kFloat;
+    case torch::kBFloat16:
+      return Type::kBFloat16;
+    case torch::kHalf:
+      return Type::kHalf;
+    default:
+      TORCH_CHECK(false, "vlmtune: no CUDA kernel for ", x.scalar_type());
   }
 }
 
@@ -26,15 +30,16 @@ std::tuple<Tensor, Tensor> rms_norm_forward_op(const Tensor& input, const Tensor
   auto shape = x.sizes().vec();
   shape.back() = 1;
   auto y = torch::empty_like(x), rstd = torch::empty(shape, x.options().dtype(torch::kFloat));
-  rms_norm_forward(type_of(x), x.data_ptr(), w.data_ptr(), y.data_ptr(), rstd.data_ptr<float>(), x.numel() / x.size(-1), x.size(-1),
-                   static_cast<float>(eps), stream_of(x));
+  rms_norm_forward(type_of(x), x.data_ptr(), w.data_ptr(), y.data_ptr(), rstd.data_ptr<float>(), x.numel() / x.size(-1),
+                   x.size(-1), static_cast<float>(eps), stream_of(x));
   return {y, rstd};
 }
 
 Tensor rms_norm_backward_op(const Tensor& gradient, const Tensor& input, const Tensor& weight, const Tensor& rstd) {
   const auto dy = gradient.contiguous(), x = input.contiguous(), w = weight.contiguous();
   auto dx = torch::empty_like(x);
-  rms_norm_backward(type_of(x), dy.data_ptr(), x.data_ptr(), w.data_ptr(), rstd.data_ptr<float>(), dx.data_ptr(), x.numel() / x.size(-1), x.size(-1), stream_of(x));
+  rms_norm_backward(type_of(x), dy.data_ptr(), x.data_ptr(), w.data_ptr(), rstd.data_ptr<float>(), dx.data_ptr(),
+                    x.numel() / x.size(-1), x.size(-1), stream_of(x));
   return dx;
 }
 
@@ -45,10 +50,12 @@ Tensor swiglu_forward_op(const Tensor& gate_input, const Tensor& up_input) {
   return y;
 }
 
-std::tuple<Tensor, Tensor> swiglu_backward_op(const Tensor& gradient, const Tensor& gate_input, const Tensor& up_input) {
+std::tuple<Tensor, Tensor> swiglu_backward_op(const Tensor& gradient, const Tensor& gate_input,
+                                              const Tensor& up_input) {
   const auto dy = gradient.contiguous(), gate = gate_input.contiguous(), up = up_input.contiguous();
   auto dgate = torch::empty_like(gate), dup = torch::empty_like(gate);
-  swiglu_backward(type_of(gate), dy.data_ptr(), gate.data_ptr(), up.data_ptr(), dgate.data_ptr(), dup.data_ptr(), gate.numel(), stream_of(gate));
+  swiglu_backward(type_of(gate), dy.data_ptr(), gate.data_ptr(), up.data_ptr(), dgate.data_ptr(), dup.data_ptr(),
+                  gate.numel(), stream_of(gate));
   return {dgate, dup};
 }
 

@@ -38,26 +38,31 @@ __global__ void backward_kernel(const T* dy, const T* x, const T* weight, const 
   float product = 0;
   for (int64_t i = threadIdx.x; i < size; i += kThreads) product += load(dy[i]) * load(weight[i]) * load(x[i]);
   const float mean = block_sum(product) * scale * scale / static_cast<float>(size);
-  for (int64_t i = threadIdx.x; i < size; i += kThreads) store(dx + i, (load(dy[i]) * load(weight[i]) - load(x[i]) * mean) * scale);
+  for (int64_t i = threadIdx.x; i < size; i += kThreads)
+    store(dx + i, (load(dy[i]) * load(weight[i]) - load(x[i]) * mean) * scale);
 }
 
 }  // namespace
 
-void rms_norm_forward(Type type, const void* x, const void* weight, void* y, float* rstd, int64_t rows, int64_t size, float eps, cudaStream_t stream) {
+void rms_norm_forward(Type type, const void* x, const void* weight, void* y, float* rstd, int64_t rows, int64_t size,
+                      float eps, cudaStream_t stream) {
   if (rows == 0) return;
   dispatch(type, [&](auto t) {
     using T = decltype(t);
-    forward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T*>(y), rstd, size, eps);
+    forward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+        static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T*>(y), rstd, size, eps);
   });
   VLMTUNE_CUDA_CHECK(cudaGetLastError());
 }
 
-void rms_norm_backward(Type type, const void* dy, const void* x, const void* weight, const float* rstd, void* dx, int64_t rows, int64_t size, cudaStream_t stream) {
+void rms_norm_backward(Type type, const void* dy, const void* x, const void* weight, const float* rstd, void* dx,
+                       int64_t rows, int64_t size, cudaStream_t stream) {
   if (rows == 0) return;
   dispatch(type, [&](auto t) {
     using T = decltype(t);
-    backward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(static_cast<const T*>(dy), static_cast<const T*>(x), static_cast<const T*>(weight), rstd,
-                                                                         static_cast<T*>(dx), size);
+    backward_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+        static_cast<const T*>(dy), static_cast<const T*>(x), static_cast<const T*>(weight), rstd, static_cast<T*>(dx),
+        size);
   });
   VLMTUNE_CUDA_CHECK(cudaGetLastError());
 }

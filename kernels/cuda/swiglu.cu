@@ -33,16 +33,19 @@ void swiglu_forward(Type type, const void* gate, const void* up, void* y, int64_
   if (count == 0) return;
   dispatch(type, [&](auto t) {
     using T = decltype(t);
-    forward_kernel<<<blocks(count), kThreads, 0, stream>>>(static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(y), count);
+    forward_kernel<<<blocks(count), kThreads, 0, stream>>>(static_cast<const T*>(gate), static_cast<const T*>(up),
+                                                           static_cast<T*>(y), count);
   });
   VLMTUNE_CUDA_CHECK(cudaGetLastError());
 }
 
-void swiglu_backward(Type type, const void* dy, const void* gate, const void* up, void* dgate, void* dup, int64_t count, cudaStream_t stream) {
+void swiglu_backward(Type type, const void* dy, const void* gate, const void* up, void* dgate, void* dup, int64_t count,
+                     cudaStream_t stream) {
   if (count == 0) return;
   dispatch(type, [&](auto t) {
     using T = decltype(t);
-    backward_kernel<<<blocks(count), kThreads, 0, stream>>>(static_cast<const T*>(dy), static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(dgate),
+    backward_kernel<<<blocks(count), kThreads, 0, stream>>>(static_cast<const T*>(dy), static_cast<const T*>(gate),
+                                                            static_cast<const T*>(up), static_cast<T*>(dgate),
                                                             static_cast<T*>(dup), count);
   });
   VLMTUNE_CUDA_CHECK(cudaGetLastError());

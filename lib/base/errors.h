@@ -56,8 +56,9 @@ UserError io_error(fmt::format_string<Args...> format, Args&&... args) {
 }  // namespace vlmtune
 
 /// Checks an assumption of our own code.
-#define VLMTUNE_CHECK(condition, ...)                                                                       \
-  do {                                                                                                      \
-    if (!(condition))                                                                                       \
-      throw ::vlmtune::InternalError(fmt::format("{}:{}: {} ({})", __FILE__, __LINE__, fmt::format(__VA_ARGS__), #condition)); \
+#define VLMTUNE_CHECK(condition, ...)                                                               \
+  do {                                                                                              \
+    if (!(condition))                                                                               \
+      throw ::vlmtune::InternalError(                                                               \
+          fmt::format("{}:{}: {} ({})", __FILE__, __LINE__, fmt::format(__VA_ARGS__), #condition)); \
   } while (false)

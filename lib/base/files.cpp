@@ -49,7 +49,7 @@ class Sha256 {
 
 std::string read_file(const fs::path& path) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  struct stat info{};
+  struct stat info {};
   if (file.value < 0 || ::fstat(file.value, &info) != 0)
     throw input_error("{}: cannot be read ({})", path.string(), std::strerror(errno));
   if (S_ISDIR(info.st_mode)) throw input_error("{}: is a folder, expected a file", path.string());
@@ -110,7 +110,7 @@ std::string sha256_file(const fs::path& path) {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const fs::path& path) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  struct stat info{};
+  struct stat info {};
   if (file.value < 0 || ::fstat(file.value, &info) != 0)
     throw input_error("{}: cannot be read ({})", path.string(), std::strerror(errno));
   if (!S_ISREG(info.st_mode)) throw input_error("{}: is not a regular file", path.string());

@@ -28,7 +28,8 @@ void erase_bar() {
 
 std::string clock_text(double seconds) {
   const long s = static_cast<long>(seconds);
-  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60) : fmt::format("{}:{:02}", s / 60, s % 60);
+  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+                   : fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
 }  // namespace
@@ -79,7 +80,8 @@ void ProgressBar::update(long done, std::string_view text) {
   if (total_ > 0) {
     constexpr int kWidth = 20;
     const int full = static_cast<int>(kWidth * done / total_);
-    const double rest = done > first_ ? elapsed / static_cast<double>(done - first_) * static_cast<double>(total_ - done) : 0;
+    const double rest =
+        done > first_ ? elapsed / static_cast<double>(done - first_) * static_cast<double>(total_ - done) : 0;
     line = fmt::format("{} {:3}% |{}{}| {}/{} {} [{}<{}]", title_, 100 * done / total_, std::string(full, '#'),
                        std::string(kWidth - full, '.'), done, total_, unit_, clock_text(elapsed), clock_text(rest));
   }

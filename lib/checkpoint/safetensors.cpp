@@ -20,11 +20,23 @@ struct DtypeName {
   std::optional<torch::ScalarType> type;
 };
 const DtypeName kDtypes[] = {
-    {"F32", 32, torch::kFloat},   {"F16", 16, torch::kHalf},    {"BF16", 16, torch::kBFloat16}, {"F64", 64, torch::kDouble},
-    {"I64", 64, torch::kLong},    {"I32", 32, torch::kInt},     {"I16", 16, torch::kShort},     {"I8", 8, torch::kChar},
-    {"U8", 8, torch::kByte},      {"BOOL", 8, torch::kBool},    {"U64", 64, torch::kUInt64},    {"U32", 32, torch::kUInt32},
-    {"U16", 16, torch::kUInt16},  {"F8_E4M3", 8, torch::kFloat8_e4m3fn}, {"F8_E5M2", 8, torch::kFloat8_e5m2},
-    {"F8_E8M0", 8, torch::kFloat8_e8m0fnu}, {"C64", 64, torch::kComplexFloat},
+    {"F32", 32, torch::kFloat},
+    {"F16", 16, torch::kHalf},
+    {"BF16", 16, torch::kBFloat16},
+    {"F64", 64, torch::kDouble},
+    {"I64", 64, torch::kLong},
+    {"I32", 32, torch::kInt},
+    {"I16", 16, torch::kShort},
+    {"I8", 8, torch::kChar},
+    {"U8", 8, torch::kByte},
+    {"BOOL", 8, torch::kBool},
+    {"U64", 64, torch::kUInt64},
+    {"U32", 32, torch::kUInt32},
+    {"U16", 16, torch::kUInt16},
+    {"F8_E4M3", 8, torch::kFloat8_e4m3fn},
+    {"F8_E5M2", 8, torch::kFloat8_e5m2},
+    {"F8_E8M0", 8, torch::kFloat8_e8m0fnu},
+    {"C64", 64, torch::kComplexFloat},
 };
 
 const DtypeName* find_dtype(const std::string& name) {
@@ -51,7 +63,8 @@ Json parse_header(std::string_view text, const std::string& file) {
   }
 }
 
-TensorEntry parse_entry(const std::string& file, const std::string& name, const Json& json, size_t data_begin, size_t file_size) {
+TensorEntry parse_entry(const std::string& file, const std::string& name, const Json& json, size_t data_begin,
+                        size_t file_size) {
   const auto fail = [&](const std::string& what) { return input_error("{}: tensor \"{}\": {}", file, name, what); };
   if (!json.is_object()) throw fail("its description is not an object");
   for (const char* key : {"dtype", "shape", "data_offsets"})
@@ -71,32 +84,38 @@ TensorEntry parse_entry(const std::string& file, const std::string& name, const 
     if (n > INT64_MAX || __builtin_mul_overflow(count, n, &count)) throw fail("its shape overflows");
     entry.shape.push_back(static_cast<int64_t>(n));
   }
-  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned())
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned())
     throw fail("its data_offsets are not two positions");
   const auto begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(count, static_cast<uint64_t>(dtype->bits / 8), &bytes)) throw fail("its shape overflows");
   if (end < begin || end - begin != bytes)
-    throw fail(fmt::format("its data_offsets [{}, {}] do not hold the {} bytes of {} with this shape", begin, end, bytes, entry.dtype));
+    throw fail(fmt::format("its data_offsets [{}, {}] do not hold the {} bytes of {} with this shape", begin, end,
+                           bytes, entry.dtype));
   if (end > file_size - data_begin)
-    throw fail(fmt::format("its data ends at byte {}, the file at {}: the file is truncated", data_begin + end, file_size));
+    throw fail(
+        fmt::format("its data ends at byte {}, the file at {}: the file is truncated", data_begin + end, file_size));
   entry.begin = data_begin + begin;
   entry.end = data_begin + end;
   return entry;
 }
 
 /// The tensors must follow each other without gap or overlap and end with the file.
-void check_cover(const std::string& file, const std::map<std::string, TensorEntry>& entries, size_t data_begin, size_t file_size) {
+void check_cover(const std::string& file, const std::map<std::string, TensorEntry>& entries, size_t data_begin,
+                 size_t file_size) {
   std::vector<std::pair<std::pair<size_t, size_t>, const std::string*>> ranges;
   for (const auto& [name, entry] : entries) ranges.push_back({{entry.begin, entry.end}, &name});
   std::sort(ranges.begin(), ranges.end());
   size_t at = data_begin;
   for (const auto& [range, name] : ranges) {
     if (range.first != at)
-      throw input_error("{}: tensor \"{}\" begins at byte {}, expected {}: gap or overlap", file, *name, range.first, at);
+      throw input_error("{}: tensor \"{}\" begins at byte {}, expected {}: gap or overlap", file, *name, range.first,
+                        at);
     at = range.second;
   }
-  if (at != file_size) throw input_error("{}: the tensors end at byte {}, the file at {}: extra bytes", file, at, file_size);
+  if (at != file_size)
+    throw input_error("{}: the tensors end at byte {}, the file at {}: extra bytes", file, at, file_size);
 }
 
 }  // namespace
@@ -117,14 +136,17 @@ SafetensorsFile SafetensorsFile::open(const fs::path& path) {
   result.map_ = MappedFile::open(path);
   const auto bytes = result.map_->bytes();
   const auto file = path.string();
-  if (bytes.size() < 8) throw input_error("{}: header too small: {} bytes, a safetensors file has at least 8", file, bytes.size());
+  if (bytes.size() < 8)
+    throw input_error("{}: header too small: {} bytes, a safetensors file has at least 8", file, bytes.size());
   uint64_t header = 0;
   std::memcpy(&header, bytes.data(), 8);
   const char* text = reinterpret_cast<const char*>(bytes.data());
   if (std::string_view(text, 8) == "version ")
     throw input_error("{}: is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`", file);
-  if (header > kMaxHeaderBytes) throw input_error("{}: header too large: {} bytes, at most {} are allowed", file, header, kMaxHeaderBytes);
-  if (header > bytes.size() - 8) throw input_error("{}: the header of {} bytes ends behind the file: truncated", file, header);
+  if (header > kMaxHeaderBytes)
+    throw input_error("{}: header too large: {} bytes, at most {} are allowed", file, header, kMaxHeaderBytes);
+  if (header > bytes.size() - 8)
+    throw input_error("{}: the header of {} bytes ends behind the file: truncated", file, header);
   const auto json = parse_header({text + 8, header}, file);
   if (!json.is_object()) throw input_error("{}: the header is not a JSON object", file);
   const size_t data_begin = 8 + header;
@@ -151,7 +173,8 @@ torch::Tensor SafetensorsFile::view(const std::string& name) const {
     std::memcpy(aligned.data_ptr(), data, entry.end - entry.begin);
     return aligned;
   }
-  return torch::from_blob(data, entry.shape, [map = map_](void*) {}, torch::TensorOptions(*type));
+  return torch::from_blob(
+      data, entry.shape, [map = map_](void*) {}, torch::TensorOptions(*type));
 }
 
 void SafetensorsFile::drop(const std::string& name) const {
@@ -162,15 +185,17 @@ void SafetensorsFile::drop(const std::string& name) const {
 void write_safetensors(const fs::path& path, const std::vector<TensorToWrite>& unordered,
                        const std::map<std::string, std::string>& metadata) {
   auto tensors = unordered;
-  std::stable_sort(tensors.begin(), tensors.end(),
-                   [](const auto& a, const auto& b) { return torch::elementSize(a.dtype) > torch::elementSize(b.dtype); });
+  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return torch::elementSize(a.dtype) > torch::elementSize(b.dtype);
+  });
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   size_t at = 0;
   for (const auto& tensor : tensors) {
     VLMTUNE_CHECK(!header.contains(tensor.name), "tensor {} is written twice", tensor.name);
     const size_t bytes = static_cast<size_t>(c10::multiply_integers(tensor.shape)) * torch::elementSize(tensor.dtype);
-    header[tensor.name] = {{"dtype", dtype_to_safetensors(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
+    header[tensor.name] = {
+        {"dtype", dtype_to_safetensors(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
     at += bytes;
   }
   std::string text = header.dump();

@@ -15,9 +15,9 @@ namespace vlmtune {
 
 /// Where one tensor lies in its file.
 struct TensorEntry {
-  std::string dtype;            ///< as spelt in the header: "F32", "BF16", "F8_E4M3" ...
+  std::string dtype;  ///< as spelt in the header: "F32", "BF16", "F8_E4M3" ...
   std::vector<int64_t> shape;
-  size_t begin = 0, end = 0;    ///< byte range in the file
+  size_t begin = 0, end = 0;  ///< byte range in the file
 };
 
 /// "F32" -> kFloat; nothing for a name that LibTorch has no type for.

@@ -18,8 +18,12 @@ struct Dataset::Impl {
     int64_t row;
   };
   RowContext context(const Position& position) const {
-    return {position.file.place(position.row), position.file.offset(position.row), options.image_folder, position.file.path().parent_path(),
-            options.format, options.needs_answer};
+    return {position.file.place(position.row),
+            position.file.offset(position.row),
+            options.image_folder,
+            position.file.path().parent_path(),
+            options.format,
+            options.needs_answer};
   }
   Position find(int64_t i) const {
     VLMTUNE_CHECK(i >= 0 && !ends.empty() && i < ends.back(), "row {} is not in the data set", i);

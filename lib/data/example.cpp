@@ -15,7 +15,8 @@ std::vector<PromptSpan> raw_spans(const std::vector<Message>& messages) {
     const SpanKind text = messages[turn].role == "assistant" ? SpanKind::kAnswer : SpanKind::kText;
     for (const MessagePart& part : messages[turn].parts) {
       const bool image = part.kind == MessagePart::Kind::kImage;
-      if (image || !part.text.empty()) spans.push_back({image ? SpanKind::kImage : text, part.text, static_cast<int>(turn)});
+      if (image || !part.text.empty())
+        spans.push_back({image ? SpanKind::kImage : text, part.text, static_cast<int>(turn)});
     }
   }
   return spans;
@@ -29,7 +30,8 @@ void count_labels(Example& example) {
 /// Cuts to at most `limit` tokens; a picture that would lose tokens goes with all that follows.
 void cut_to(Example& example, int64_t limit) {
   size_t keep = 0;
-  while (keep < example.image_starts.size() && example.image_starts[keep] + example.image_lengths[keep] <= limit) ++keep;
+  while (keep < example.image_starts.size() && example.image_starts[keep] + example.image_lengths[keep] <= limit)
+    ++keep;
   if (keep < example.image_starts.size()) limit = std::min(limit, example.image_starts[keep]);
   example.ids.resize(static_cast<size_t>(limit));
   example.labels.resize(static_cast<size_t>(limit));
@@ -129,8 +131,10 @@ Example ExampleBuilder::build(const Row& row, Skip* skip) const {
     Draft draft = this->draft(row, row.messages, false, true);
     Example& example = draft.example;
     if (static_cast<int64_t>(example.ids.size()) > options_.max_length) {
-      if (options_.over_length == OverLength::kCutText) cut_to(example, options_.max_length);
-      else *skip = Skip::kTooLong;
+      if (options_.over_length == OverLength::kCutText)
+        cut_to(example, options_.max_length);
+      else
+        *skip = Skip::kTooLong;
     }
     count_labels(example);
     if (*skip == Skip::kNone && example.label_tokens == 0) *skip = Skip::kNoLabels;
@@ -145,7 +149,8 @@ Example ExampleBuilder::build(const Row& row) const {
   Skip skip;
   Example example = build(row, &skip);
   if (skip == Skip::kTooLong)
-    throw input_error("{}: the row is {} tokens long, more than the limit of {}", row.place, length_estimate(row), options_.max_length);
+    throw input_error("{}: the row is {} tokens long, more than the limit of {}", row.place, length_estimate(row),
+                      options_.max_length);
   if (skip == Skip::kNoLabels) throw input_error("{}: the row has no token to train on", row.place);
   return example;
 }
@@ -187,7 +192,8 @@ std::string describe_example(const Example& example, const Tokenizer& tokenizer)
       t += static_cast<size_t>(example.image_lengths[image++]);
       continue;
     }
-    const size_t limit = image < example.image_starts.size() ? static_cast<size_t>(example.image_starts[image]) : example.ids.size();
+    const size_t limit =
+        image < example.image_starts.size() ? static_cast<size_t>(example.image_starts[image]) : example.ids.size();
     const bool trained = example.labels[t] != kIgnoreLabel;
     size_t end = t;
     while (end < limit && (example.labels[end] != kIgnoreLabel) == trained) ++end;

@@ -38,9 +38,9 @@ enum class OverLength {
 };
 
 struct ExampleOptions {
-  const Tokenizer* tokenizer = nullptr;         // outlives the builder
-  const ChatTemplate* chat_template = nullptr;  // outlives the builder
-  const ImageProcessor* image_processor = nullptr;  // outlives the builder; null refuses rows with pictures
+  const Tokenizer* tokenizer = nullptr;                     // outlives the builder
+  const ChatTemplate* chat_template = nullptr;              // outlives the builder
+  const ImageProcessor* image_processor = nullptr;          // outlives the builder; null refuses rows with pictures
   std::function<int64_t(ImageSize original)> image_tokens;  // thread-safe; the model's own count
   int64_t image_token_id = -1;
   int64_t max_length = 2048;  // tokens including pictures

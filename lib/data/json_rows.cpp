@@ -45,7 +45,8 @@ std::string parse_reason(const char* what) {
 Json parse_json(const std::string& text, const RowContext& context) {
   if (const int64_t bad = first_invalid_utf8(text); bad >= 0)
     throw input_error("{}: byte {} of the file is not UTF-8 (0x{:02x})", context.place,
-                      context.offset + static_cast<uint64_t>(bad), static_cast<unsigned char>(text[static_cast<size_t>(bad)]));
+                      context.offset + static_cast<uint64_t>(bad),
+                      static_cast<unsigned char>(text[static_cast<size_t>(bad)]));
   try {
     return Json::parse(text);
   } catch (const Json::parse_error& error) {
@@ -122,9 +123,11 @@ class RowReader {
         return "data:application/octet-stream;base64," + bytes->get<std::string>();
       }
       for (const char* name : {"path", "url", "image"})
-        if (const Json* source = member(json, name); source != nullptr && source->is_string()) return picture(*source, name);
+        if (const Json* source = member(json, name); source != nullptr && source->is_string())
+          return picture(*source, name);
     }
-    throw error("has {} in \"{}\", expected a path or an object with \"path\", \"url\" or \"bytes\"", json.type_name(), key);
+    throw error("has {} in \"{}\", expected a path or an object with \"path\", \"url\" or \"bytes\"", json.type_name(),
+                key);
   }
 
   void read_pictures(const Json& value, const char* key) {
@@ -141,7 +144,8 @@ class RowReader {
     const Json* messages = member(json, "messages");
     const Json* prompt = member(json, "prompt");
     const bool wants_messages = context_.format == RowFormat::kMessages;
-    if (context_.format != RowFormat::kAuto && prompt == nullptr && (wants_messages ? messages : conversations) == nullptr)
+    if (context_.format != RowFormat::kAuto && prompt == nullptr &&
+        (wants_messages ? messages : conversations) == nullptr)
       throw error("has no \"{}\"", wants_messages ? "messages" : "conversations");
     const Json* turns = conversations != nullptr && !wants_messages ? conversations : messages;
     if (turns != nullptr) {
@@ -161,8 +165,7 @@ class RowReader {
     if (!turn.is_object()) throw error("has a turn that is {}, expected an object", turn.type_name());
     const Json* from = member(turn, "from");
     if (from == nullptr) from = member(turn, "role");
-    if (from == nullptr || !from->is_string())
-      throw error("has a turn without \"from\" or \"role\"");
+    if (from == nullptr || !from->is_string()) throw error("has a turn without \"from\" or \"role\"");
     add_message(role(from->get_ref<const std::string&>()));
     const Json* value = member(turn, "value");
     if (value == nullptr) value = member(turn, "content");
@@ -230,8 +233,10 @@ class RowReader {
       add_plain(text.substr(0, at));
       add_image(std::move(source));
       text.remove_prefix(at + length);
-      if (text.starts_with("\r\n")) text.remove_prefix(2);
-      else if (text.starts_with("\n")) text.remove_prefix(1);
+      if (text.starts_with("\r\n"))
+        text.remove_prefix(2);
+      else if (text.starts_with("\n"))
+        text.remove_prefix(1);
     }
     add_plain(text);
   }
@@ -255,7 +260,8 @@ class RowReader {
         if (digits != 0 && digits != std::string_view::npos && number.substr(digits) == ": ") at = word;
       }
       if (at == open && context_.format != RowFormat::kQwenVl) continue;
-      return {at, close + kClose.size() - at, std::string(text.substr(open + kOpen.size(), close - open - kOpen.size()))};
+      return {at, close + kClose.size() - at,
+              std::string(text.substr(open + kOpen.size(), close - open - kOpen.size()))};
     }
     return {};
   }
@@ -305,7 +311,8 @@ class RowReader {
       row_.references.push_back(references->get<std::string>());
       return;
     }
-    if (!references->is_array()) throw error("has \"references\" that are {}, expected a list of strings", references->type_name());
+    if (!references->is_array())
+      throw error("has \"references\" that are {}, expected a list of strings", references->type_name());
     for (const Json& reference : *references) {
       if (!reference.is_string()) throw error("has a reference that is {}, expected a string", reference.type_name());
       row_.references.push_back(reference.get<std::string>());
@@ -330,7 +337,8 @@ int64_t first_invalid_utf8(std::string_view text) {
       valid = second >> 6 == 2;
     } else if (lead >= 0xE0 && lead <= 0xEF) {
       length = 3;
-      valid = second >> 6 == 2 && byte(i + 2) >> 6 == 2 && !(lead == 0xE0 && second < 0xA0) && !(lead == 0xED && second > 0x9F);
+      valid = second >> 6 == 2 && byte(i + 2) >> 6 == 2 && !(lead == 0xE0 && second < 0xA0) &&
+              !(lead == 0xED && second > 0x9F);
     } else if (lead >= 0xF0 && lead <= 0xF4) {
       length = 4;
       valid = second >> 6 == 2 && byte(i + 2) >> 6 == 2 && byte(i + 3) >> 6 == 2 && !(lead == 0xF0 && second < 0x90) &&
@@ -342,7 +350,9 @@ int64_t first_invalid_utf8(std::string_view text) {
   return -1;
 }
 
-Row parse_row(const std::string& text, const RowContext& context) { return RowReader(context).read(parse_json(text, context)); }
+Row parse_row(const std::string& text, const RowContext& context) {
+  return RowReader(context).read(parse_json(text, context));
+}
 
 std::string parse_row_id(const std::string& text, const RowContext& context) {
   try {

@@ -9,9 +9,9 @@
 namespace vlmtune {
 
 struct RowContext {
-  std::string place;                    // of the row, for errors
-  uint64_t offset = 0;                  // of the row in its file, for errors
-  std::filesystem::path image_folder;   // may be empty
+  std::string place;                   // of the row, for errors
+  uint64_t offset = 0;                 // of the row in its file, for errors
+  std::filesystem::path image_folder;  // may be empty
   std::filesystem::path file_folder;
   RowFormat format = RowFormat::kAuto;
   bool needs_answer = true;

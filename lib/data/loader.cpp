@@ -19,7 +19,7 @@ struct Item {
   int64_t row = 0;
   Example example;
   Skip skip = Skip::kNone;
-  std::string bad;            // why the row cannot be used; empty for a good one
+  std::string bad;             // why the row cannot be used; empty for a good one
   std::exception_ptr failure;  // anything that is not the row's fault
   bool done = false;
 };
@@ -31,8 +31,10 @@ Item build_item(const Dataset& dataset, const ExampleBuilder& builder, int64_t r
     item.example = builder.build(dataset.row(row), &item.skip);
     item.example.row = row;
   } catch (const UserError& error) {
-    if (error.code() == ExitCode::kInput) item.bad = error.what();
-    else item.failure = std::current_exception();
+    if (error.code() == ExitCode::kInput)
+      item.bad = error.what();
+    else
+      item.failure = std::current_exception();
   } catch (...) {
     item.failure = std::current_exception();
   }
@@ -110,8 +112,10 @@ class ItemStream {
   /// Samples under way are taken to be as large as the largest so far.
   bool has_room() const {
     if (queue_.empty()) return true;
-    const int64_t most = std::max<int64_t>(2 * options_.micro_batch_size * options_.accumulation(0), 2 * options_.num_workers);
-    return static_cast<int64_t>(queue_.size()) < most && ready_bytes_ + (building_ + 1) * largest_ <= options_.prefetch_bytes;
+    const int64_t most =
+        std::max<int64_t>(2 * options_.micro_batch_size * options_.accumulation(0), 2 * options_.num_workers);
+    return static_cast<int64_t>(queue_.size()) < most &&
+           ready_bytes_ + (building_ + 1) * largest_ <= options_.prefetch_bytes;
   }
 
   void work() {
@@ -196,13 +200,16 @@ class BatchLoader::Impl {
 
   void seek(int64_t epoch, int64_t position, int64_t step) {
     if (epoch < 0 || position < 0 || position > rows_per_epoch_ || step < 0)
-      throw input_error("position {} of epoch {} is not in the data set; have the data files changed?", position, epoch);
+      throw input_error("position {} of epoch {} is not in the data set; have the data files changed?", position,
+                        epoch);
     epoch_ = epoch;
     position_ = position;
     step_ = step;
     epoch_samples_ = position;  // a run that came this far had usable rows
-    if (position == rows_per_epoch_) stream_.restart(epoch + 1, 0);
-    else stream_.restart(epoch, position);
+    if (position == rows_per_epoch_)
+      stream_.restart(epoch + 1, 0);
+    else
+      stream_.restart(epoch, position);
   }
 
   int64_t steps_per_epoch() const {
@@ -251,7 +258,8 @@ class BatchLoader::Impl {
       if (counts_.too_long == kNamed) log_warning("further rows that are too long are counted without being named");
       return false;
     }
-    const std::string reason = item.bad.empty() ? dataset_.place(item.row) + ": the row has no token to train on" : item.bad;
+    const std::string reason =
+        item.bad.empty() ? dataset_.place(item.row) + ": the row has no token to train on" : item.bad;
     ++(item.bad.empty() ? counts_.no_labels : counts_.bad);
     log_warning("skipped: {}", reason);
     const double budget = options_.bad_sample_budget * static_cast<double>(dataset_.size());

@@ -137,7 +137,8 @@ void RowIndex::scan_lines(std::string_view content, size_t at) {
     at = end + 1;
   }
   if (!any_whole)
-    throw input_error("{}: no line is a whole JSON object; expected a JSON array of rows or one row a line", path_.string());
+    throw input_error("{}: no line is a whole JSON object; expected a JSON array of rows or one row a line",
+                      path_.string());
 }
 
 void RowIndex::scan_array(std::string_view content, size_t at) {
@@ -146,21 +147,24 @@ void RowIndex::scan_array(std::string_view content, size_t at) {
   while (!closed) {
     const size_t end = end_of_value(content, at);
     if (end == std::string_view::npos)
-      throw input_error("{}#{}: the row that starts at byte {} never ends; is the file cut short?", path_.string(), size(), at);
-    if (end == at)
-      throw input_error("{}#{}: byte {} is '{}', expected a row", path_.string(), size(), at, content[at]);
+      throw input_error("{}#{}: the row that starts at byte {} never ends; is the file cut short?", path_.string(),
+                        size(), at);
+    if (end == at) throw input_error("{}#{}: byte {} is '{}', expected a row", path_.string(), size(), at, content[at]);
     add(content, at, end);
     at = skip_space(content, end);
     if (at == content.size())
-      throw input_error("{}: the JSON array is not closed after its {} rows; is the file cut short?", path_.string(), size());
+      throw input_error("{}: the JSON array is not closed after its {} rows; is the file cut short?", path_.string(),
+                        size());
     closed = content[at] == ']';
     if (!closed && content[at] != ',')
-      throw input_error("{}: byte {} after row {} is '{}', expected ',' or ']'", path_.string(), at, size() - 1, content[at]);
+      throw input_error("{}: byte {} after row {} is '{}', expected ',' or ']'", path_.string(), at, size() - 1,
+                        content[at]);
     if (!closed) at = skip_space(content, at + 1);
   }
   at = skip_space(content, at + 1);
   if (at < content.size())
-    throw input_error("{}: byte {} after the JSON array is '{}', expected the end of the file", path_.string(), at, content[at]);
+    throw input_error("{}: byte {} after the JSON array is '{}', expected the end of the file", path_.string(), at,
+                      content[at]);
 }
 
 int64_t RowIndex::row_bytes(int64_t i) const {

@@ -22,8 +22,8 @@ Tensor positions_of(int64_t past, int64_t count, const std::vector<int64_t>& lef
 
 }  // namespace
 
-std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prompt, KvCache& cache, const GenerationOptions& options,
-                                const TokenCallback& on_token) {
+std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prompt, KvCache& cache,
+                                const GenerationOptions& options, const TokenCallback& on_token) {
   const torch::NoGradGuard no_grad;
   const auto rows = static_cast<size_t>(prompt.ids.size(0));
   std::vector<Generated> results(rows);
@@ -38,19 +38,23 @@ std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prom
   cache.reserve(cache.length() + prompt.ids.size(1) + options.max_new_tokens);
   auto x = model.embed(prompt.ids, prompt.images, options.compute_type, {});  // [B, T, D]
   for (int64_t made = 0; made < options.max_new_tokens; ++made) {
-    const auto hidden = model.language_model().forward(
-        x, {.positions = positions_of(cache.length(), x.size(1), prompt.left_padding), .left_padding = prompt.left_padding, .cache = &cache});
+    const auto hidden =
+        model.language_model().forward(x, {.positions = positions_of(cache.length(), x.size(1), prompt.left_padding),
+                                           .left_padding = prompt.left_padding,
+                                           .cache = &cache});
     const auto logits = model.logits(hidden.select(1, hidden.size(1) - 1)).to(torch::kFloat).contiguous();  // [B, V]
     auto next = torch::zeros({static_cast<int64_t>(rows), 1}, torch::kLong);
     for (size_t row = 0; row < rows; ++row) {
       if (done[row]) continue;
       const auto scores = logits[static_cast<int64_t>(row)];
-      const int64_t id = samplers[row].choose({scores.data_ptr<float>(), static_cast<size_t>(scores.size(0))}, options.vocab_limit, seen[row]);
+      const int64_t id = samplers[row].choose({scores.data_ptr<float>(), static_cast<size_t>(scores.size(0))},
+                                              options.vocab_limit, seen[row]);
       if (std::find(options.stop_ids.begin(), options.stop_ids.end(), id) != options.stop_ids.end()) {
         done[row] = results[row].stopped = true;
         continue;
       }
-      if (options.top_logprobs >= 0) results[row].logprobs.push_back(logprob_of(scores.log_softmax(0), id, options.top_logprobs));
+      if (options.top_logprobs >= 0)
+        results[row].logprobs.push_back(logprob_of(scores.log_softmax(0), id, options.top_logprobs));
       results[row].tokens.push_back(id);
       seen[row].push_back(id);
       next[static_cast<int64_t>(row)][0] = id;

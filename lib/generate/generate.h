@@ -12,22 +12,22 @@ namespace vlmtune {
 struct GenerationOptions {
   int64_t max_new_tokens = 512;
   SamplingOptions sampling;
-  std::vector<int64_t> stop_ids;   ///< any of them ends an answer
-  int64_t vocab_limit = 0;         ///< ids at or above are never chosen
-  int64_t top_logprobs = -1;       ///< alternatives to report for each token; -1: no log-probabilities at all
+  std::vector<int64_t> stop_ids;  ///< any of them ends an answer
+  int64_t vocab_limit = 0;        ///< ids at or above are never chosen
+  int64_t top_logprobs = -1;      ///< alternatives to report for each token; -1: no log-probabilities at all
   torch::ScalarType compute_type = torch::kFloat;
 };
 
 struct TokenLogprob {
   int64_t id = 0;
-  double logprob = 0;                            ///< of the model's own distribution, in nats
-  std::vector<std::pair<int64_t, double>> top;   ///< best first
+  double logprob = 0;                           ///< of the model's own distribution, in nats
+  std::vector<std::pair<int64_t, double>> top;  ///< best first
 };
 
 struct Generated {
   std::vector<int64_t> tokens;  ///< without the stop token
   std::vector<TokenLogprob> logprobs;
-  bool stopped = false;         ///< by a stop token or the callback; else by length
+  bool stopped = false;  ///< by a stop token or the callback; else by length
 };
 
 /// Prompts of one or more rows, padded on the left.
@@ -42,7 +42,7 @@ using TokenCallback = std::function<bool(size_t row, int64_t id)>;
 
 /// Answers for all rows. `cache` holds the tokens before the prompt (chat), or is empty; afterwards it holds prompt and
 /// answer but for the last token.
-std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prompt, KvCache& cache, const GenerationOptions& options,
-                                const TokenCallback& on_token);
+std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prompt, KvCache& cache,
+                                const GenerationOptions& options, const TokenCallback& on_token);
 
 }  // namespace vlmtune

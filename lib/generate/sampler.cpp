@@ -31,14 +31,17 @@ int64_t Sampler::choose(std::span<const float> logits, int64_t vocab_limit, std:
 int64_t Sampler::draw(std::vector<float>& scores) {
   std::vector<int64_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto better = [&](int64_t a, int64_t b) { return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)]; };
+  const auto better = [&](int64_t a, int64_t b) {
+    return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
+  };
   size_t kept = order.size();
   if (options_.top_k > 0) kept = std::min(kept, static_cast<size_t>(options_.top_k));
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), better);
   std::vector<double> probability(kept);
   const double top = scores[static_cast<size_t>(order[0])];
   double total = 0;
-  for (size_t i = 0; i < kept; ++i) total += probability[i] = std::exp((scores[static_cast<size_t>(order[i])] - top) / options_.temperature);
+  for (size_t i = 0; i < kept; ++i)
+    total += probability[i] = std::exp((scores[static_cast<size_t>(order[i])] - top) / options_.temperature);
   if (options_.top_p < 1) {  // the smallest set of likeliest tokens that reaches top_p, at least one
     double sum = 0;
     size_t n = 0;

@@ -24,8 +24,7 @@ ImageSize select_best_resolution(ImageSize original, std::span<const ImageSize> 
                                   static_cast<double>(candidate.height) / original.height);
     const auto scaled_width = static_cast<int64_t>(original.width * scale);
     const auto scaled_height = static_cast<int64_t>(original.height * scale);
-    const int64_t effective =
-        std::min(scaled_width * scaled_height, int64_t{original.width} * original.height);
+    const int64_t effective = std::min(scaled_width * scaled_height, int64_t{original.width} * original.height);
     const int64_t wasted = int64_t{candidate.width} * candidate.height - effective;
     if (effective > most_effective || (effective == most_effective && wasted < least_wasted)) {
       most_effective = effective;

@@ -27,9 +27,7 @@ struct AnyresLayout {
   int width = 0, height = 0;            // kept features; 0 for a picture thinner than one feature
   int num_tiles() const { return 1 + grid_width * grid_height; }
   /// patches^2 for the whole picture + height * (width + 1).
-  int64_t num_tokens() const {
-    return int64_t{patches} * patches + int64_t{height} * (int64_t{width} + 1);
-  }
+  int64_t num_tokens() const { return int64_t{patches} * patches + int64_t{height} * (int64_t{width} + 1); }
 };
 
 /// `tile_size` in pixels, `patches` = tile_size / patch_size of the vision tower.

@@ -137,10 +137,12 @@ Header read_bmp_header(Bytes bytes, const std::string& name) {
 
 Image decode_bmp(Bytes bytes, const std::string& name) {
   Layout layout = read_layout(bytes, name);
-  const bool runs = (layout.compression == kRle8 && layout.bits == 8) || (layout.compression == kRle4 && layout.bits == 4);
+  const bool runs =
+      (layout.compression == kRle8 && layout.bits == 8) || (layout.compression == kRle4 && layout.bits == 4);
   const bool masks = layout.compression == kBitFields && (layout.bits == 16 || layout.bits == 32);
   const uint32_t b = layout.bits;
-  if ((layout.compression != kRgb && !runs && !masks) || (b != 1 && b != 2 && b != 4 && b != 8 && b != 16 && b != 24 && b != 32))
+  if ((layout.compression != kRgb && !runs && !masks) ||
+      (b != 1 && b != 2 && b != 4 && b != 8 && b != 16 && b != 24 && b != 32))
     throw input_error("{}: BMP with {} bits and compression {} is not supported", name, b, layout.compression);
   std::vector<uint8_t> indices;
   const Bytes palette = layout.bits <= 8 ? bytes.subspan(layout.palette_at) : Bytes{};

@@ -35,9 +35,12 @@ int xmp_orientation(Bytes xmp) {
   const std::string_view packet = text(xmp);
   for (size_t at = packet.find(kKey); at != std::string_view::npos; at = packet.find(kKey, at + 1)) {
     std::string_view rest = packet.substr(at + kKey.size());
-    if (rest.starts_with("=\"")) rest.remove_prefix(2);
-    else if (rest.starts_with(">")) rest.remove_prefix(1);
-    else continue;
+    if (rest.starts_with("=\""))
+      rest.remove_prefix(2);
+    else if (rest.starts_with(">"))
+      rest.remove_prefix(1);
+    else
+      continue;
     if (!rest.empty() && rest[0] >= '1' && rest[0] <= '8') return rest[0] - '0';
   }
   return 0;

@@ -79,7 +79,8 @@ std::string_view text_container(std::string_view content) {
   std::string head(content.substr(start, 512));
   for (char& c : head) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
   if (head.starts_with("<!doctype html") || head.starts_with("<html")) return "an HTML page";
-  if (head.starts_with("<svg") || (head.starts_with("<?xml") && head.find("<svg") != std::string::npos)) return "an SVG drawing";
+  if (head.starts_with("<svg") || (head.starts_with("<?xml") && head.find("<svg") != std::string::npos))
+    return "an SVG drawing";
   return {};
 }
 

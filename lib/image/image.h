@@ -40,8 +40,8 @@ Image decode_image(std::span<const std::byte> bytes, const std::string& name);
 
 /// Work done by this process so far: every picture of a sample is to be counted once in each.
 struct ImageCounters {
-  int64_t decoded = 0;     // pictures decoded
-  int64_t processed = 0;   // pictures resized and normalised by ImageProcessor::process
+  int64_t decoded = 0;    // pictures decoded
+  int64_t processed = 0;  // pictures resized and normalised by ImageProcessor::process
 };
 ImageCounters image_counters();
 

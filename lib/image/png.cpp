@@ -106,7 +106,8 @@ int raw_profile_orientation(std::string_view profile) {
 int chunk_orientation(std::string_view type, Bytes data) {
   static constexpr std::string_view kProfile("Raw profile type exif\0", 22), kXmp("XML:com.adobe.xmp\0", 18);
   if (type == "eXIf") return exif_orientation(data);
-  if (type == "tEXt" && text(data).starts_with(kProfile)) return raw_profile_orientation(text(data).substr(kProfile.size()));
+  if (type == "tEXt" && text(data).starts_with(kProfile))
+    return raw_profile_orientation(text(data).substr(kProfile.size()));
   if (type == "zTXt" && text(data).starts_with(kProfile) && data.size() > kProfile.size())
     return raw_profile_orientation(inflate_head(data.subspan(kProfile.size() + 1)));
   if (type == "iTXt" && text(data).starts_with(kXmp)) return xmp_orientation(data);

@@ -21,8 +21,8 @@ ImageSize shortest_edge_size(ImageSize in, int edge) {
 }
 
 Image resize_to_size(const ImageProcessor& p, const Image& image) {
-  const ImageSize size = p.size_height > 0 ? ImageSize{p.size_width, p.size_height}
-                                           : shortest_edge_size(image.size(), p.shortest_edge);
+  const ImageSize size =
+      p.size_height > 0 ? ImageSize{p.size_width, p.size_height} : shortest_edge_size(image.size(), p.shortest_edge);
   return resize_image(image, size.width, size.height, p.resample);
 }
 
@@ -33,7 +33,8 @@ Image cut_window(const Image& in, int left, int top, int width, int height) {
   const int first_y = std::max(top, 0), last_y = std::min(top + height, in.height);
   for (int y = first_y; y < last_y && first_x < last_x; ++y) {
     const auto from = 3 * (static_cast<size_t>(y) * static_cast<size_t>(in.width) + static_cast<size_t>(first_x));
-    const auto to = 3 * (static_cast<size_t>(y - top) * static_cast<size_t>(width) + static_cast<size_t>(first_x - left));
+    const auto to =
+        3 * (static_cast<size_t>(y - top) * static_cast<size_t>(width) + static_cast<size_t>(first_x - left));
     std::copy_n(in.rgb.begin() + static_cast<std::ptrdiff_t>(from), 3 * (last_x - first_x),
                 out.rgb.begin() + static_cast<std::ptrdiff_t>(to));
   }
@@ -52,8 +53,8 @@ std::array<std::array<float, 256>, 3> value_table(const ImageProcessor& p) {
   std::array<std::array<float, 256>, 3> table;
   for (size_t c = 0; c < 3; ++c) {
     for (size_t byte = 0; byte < 256; ++byte) {
-      auto value = static_cast<float>(p.do_rescale ? static_cast<double>(byte) * p.rescale_factor
-                                                   : static_cast<double>(byte));
+      auto value =
+          static_cast<float>(p.do_rescale ? static_cast<double>(byte) * p.rescale_factor : static_cast<double>(byte));
       if (p.do_normalize) value = (value - static_cast<float>(p.image_mean[c])) / static_cast<float>(p.image_std[c]);
       table[c][byte] = value;
     }
@@ -110,8 +111,8 @@ ProcessedImage ImageProcessor::process(const Image& image) const {
   if (aspect_ratio == AspectRatio::kAnyres) {
     for (const ImageSize grid : grid_pinpoints)
       if (grid.width % tile_size().width != 0 || grid.height % tile_size().height != 0)
-        throw input_error("image_grid_pinpoints has {} x {}, which is no multiple of the tile of {} pixels", grid.height,
-                          grid.width, tile_size().height);
+        throw input_error("image_grid_pinpoints has {} x {}, which is no multiple of the tile of {} pixels",
+                          grid.height, grid.width, tile_size().height);
     tiles = anyres_tiles(*this, image);
   } else if (aspect_ratio == AspectRatio::kPad) {
     std::array<uint8_t, 3> colour;

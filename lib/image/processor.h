@@ -30,7 +30,7 @@ struct ProcessedImage {
 struct ImageProcessor {
   std::string type = "CLIPImageProcessor";  // as the file spells it
   bool do_resize = true, do_center_crop = true, do_rescale = true, do_normalize = true;
-  int shortest_edge = 224;            // used when size_height is 0
+  int shortest_edge = 224;  // used when size_height is 0
   int size_height = 0, size_width = 0;
   int crop_height = 224, crop_width = 224;
   Resample resample = Resample::kBicubic;

@@ -20,7 +20,8 @@ class Settings {
   const Json& at(const char* key) const { return json_.at(key); }
 
   UserError wrong(const char* key, std::string_view expected) const {
-    return input_error("{}: /{} is {}, expected {}", name_, key, json_.at(key).dump(-1, ' ', false, Json::error_handler_t::replace), expected);
+    return input_error("{}: /{} is {}, expected {}", name_, key,
+                       json_.at(key).dump(-1, ' ', false, Json::error_handler_t::replace), expected);
   }
   void read(const char* key, bool& value) const {
     if (!has(key)) return;
@@ -176,7 +177,8 @@ ImageProcessor ImageProcessor::load(const fs::path& model_dir) {
     if (!fs::exists(path)) continue;
     const std::string text = read_file(path);
     // processor_config.json of older models speaks of the text side only.
-    if (std::string_view(file).starts_with("processor") && text.find("\"image_processor\"") == std::string::npos) continue;
+    if (std::string_view(file).starts_with("processor") && text.find("\"image_processor\"") == std::string::npos)
+      continue;
     return parse(text, path.string());
   }
   throw input_error("{}: has no preprocessor_config.json", model_dir.string());

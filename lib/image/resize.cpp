@@ -47,11 +47,15 @@ double filter_value(Resample filter, double x) {
 
 double filter_support(Resample filter) {
   switch (filter) {
-    case Resample::kBox: return 0.5;
+    case Resample::kBox:
+      return 0.5;
     case Resample::kBilinear:
-    case Resample::kHamming: return 1;
-    case Resample::kBicubic: return 2;
-    default: return 3;
+    case Resample::kHamming:
+      return 1;
+    case Resample::kBicubic:
+      return 2;
+    default:
+      return 3;
   }
 }
 

@@ -86,8 +86,7 @@ std::string decode_base64(std::string_view text, const std::string& name) {
       continue;
     }
     const int8_t value = kValues[static_cast<uint8_t>(c)];
-    if (value < 0 || padded)
-      throw input_error("{}: byte {} of the base64 text is not valid", name, i);
+    if (value < 0 || padded) throw input_error("{}: byte {} of the base64 text is not valid", name, i);
     bits = bits << 6 | static_cast<uint32_t>(value);
     if (++count % 4 == 0) {
       for (int shift = 16; shift >= 0; shift -= 8) out += static_cast<char>(bits >> shift & 255);

@@ -42,12 +42,13 @@ Image decode_first_frame(Bytes bytes, const std::string& name) {
   WebPAnimDecoderOptionsInit(&options);
   options.color_mode = MODE_RGBA;
   const WebPData input{data(bytes), bytes.size()};
-  const std::unique_ptr<WebPAnimDecoder, decltype(&WebPAnimDecoderDelete)> decoder(
-      WebPAnimDecoderNew(&input, &options), WebPAnimDecoderDelete);
+  const std::unique_ptr<WebPAnimDecoder, decltype(&WebPAnimDecoderDelete)> decoder(WebPAnimDecoderNew(&input, &options),
+                                                                                   WebPAnimDecoderDelete);
   WebPAnimInfo info;
   uint8_t* frame = nullptr;
   int time = 0;
-  if (!decoder || !WebPAnimDecoderGetInfo(decoder.get(), &info) || !WebPAnimDecoderGetNext(decoder.get(), &frame, &time))
+  if (!decoder || !WebPAnimDecoderGetInfo(decoder.get(), &info) ||
+      !WebPAnimDecoderGetNext(decoder.get(), &frame, &time))
     throw damaged(name, "WebP", "its first frame cannot be decoded");
   return composite_on_white(frame, static_cast<int>(info.canvas_width), static_cast<int>(info.canvas_height));
 }

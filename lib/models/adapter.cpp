@@ -42,9 +42,11 @@ std::vector<std::string> attach(LlavaModel& model, const AdapterConfig& config, 
   model.visit_linears([&](const std::string& name, Linear& linear) {
     if (!config.targets(name)) return;
     const int64_t rank = config.rank_of(name);
-    linear.lora = std::make_unique<Lora>(Lora{.a = fresh_linear_values({rank, linear.in_features}, linear.in_features, name, seed),
-                                              .b = torch::zeros({linear.out_features, rank}, torch::kFloat),
-                                              .scale = config.scale_of(name), .dropout = config.dropout});
+    linear.lora = std::make_unique<Lora>(
+        Lora{.a = fresh_linear_values({rank, linear.in_features}, linear.in_features, name, seed),
+             .b = torch::zeros({linear.out_features, rank}, torch::kFloat),
+             .scale = config.scale_of(name),
+             .dropout = config.dropout});
     attached.push_back(name);
   });
   return attached;
@@ -54,7 +56,8 @@ std::vector<std::string> attach(LlavaModel& model, const AdapterConfig& config, 
 void check_saved_head(const LlavaModel& model, const Checkpoint& checkpoint, const std::string& name) {
   const auto &head = model.head_weight(), saved = checkpoint.view(name);
   if (saved.sizes() != head.sizes() || !torch::equal(saved.to(head.scalar_type()), head))
-    throw input_error("{}: tensor \"{}\" differs from the embedding, but the model's config.json ties them", checkpoint.path().string(), name);
+    throw input_error("{}: tensor \"{}\" differs from the embedding, but the model's config.json ties them",
+                      checkpoint.path().string(), name);
 }
 
 }  // namespace
@@ -76,12 +79,15 @@ bool AdapterConfig::targets(const std::string& module) const {
   if (layers_to_transform.empty()) return true;
   std::smatch match;
   if (!std::regex_search(module, match, std::regex("\\.[^.]+\\.(\\d+)\\."))) return false;
-  return std::find(layers_to_transform.begin(), layers_to_transform.end(), std::stoll(match[1])) != layers_to_transform.end();
+  return std::find(layers_to_transform.begin(), layers_to_transform.end(), std::stoll(match[1])) !=
+         layers_to_transform.end();
 }
 
 bool AdapterConfig::saves(const std::string& module) const {
   for (const auto& name : modules_to_save)
-    if (ends_module(module, name) || module.find("." + name + ".") != std::string::npos || module.starts_with(name + ".")) return true;
+    if (ends_module(module, name) || module.find("." + name + ".") != std::string::npos ||
+        module.starts_with(name + "."))
+      return true;
   return false;
 }
 
@@ -98,7 +104,8 @@ AdapterConfig load_adapter(LlavaModel& model, const fs::path& dir) {
   std::map<std::string, std::string> stored;  // canonical -> in the file
   for (const auto& name : checkpoint.names()) stored[canonical_adapter_name(name)] = name;
   if (!config.target_modules.empty() && attach(model, config, 0).empty())
-    throw input_error("{}: /target_modules: matches no linear layer of the model", (dir / "adapter_config.json").string());
+    throw input_error("{}: /target_modules: matches no linear layer of the model",
+                      (dir / "adapter_config.json").string());
   size_t used = 0;
   model.visit([&](const std::string& name, Tensor& slot) {
     const auto at = stored.find(name);
@@ -110,7 +117,8 @@ AdapterConfig load_adapter(LlavaModel& model, const fs::path& dir) {
     }
     const auto values = checkpoint.view(at->second);
     if (values.sizes() != slot.sizes())
-      throw input_error("{}: tensor \"{}\" has shape [{}], expected [{}]", file, at->second, fmt::join(values.sizes(), ", "), fmt::join(slot.sizes(), ", "));
+      throw input_error("{}: tensor \"{}\" has shape [{}], expected [{}]", file, at->second,
+                        fmt::join(values.sizes(), ", "), fmt::join(slot.sizes(), ", "));
     // A replaced module keeps the type of the model; LoRA stays fp32.
     slot = values.to(is_lora ? torch::kFloat : slot.scalar_type(), false, true);
     stored.erase(at);
@@ -118,7 +126,8 @@ AdapterConfig load_adapter(LlavaModel& model, const fs::path& dir) {
   });
   if (used == 0) throw input_error("{}: no tensor in it belongs to the model", file);
   for (const auto& [name, stored_name] : stored) {
-    if (name == "lm_head.weight" && model.config().text.tie_word_embeddings) check_saved_head(model, checkpoint, stored_name);
+    if (name == "lm_head.weight" && model.config().text.tie_word_embeddings)
+      check_saved_head(model, checkpoint, stored_name);
     else if (!is_ignored_tensor(name, model.config().num_vision_layers(), false))
       throw input_error("{}: tensor \"{}\" belongs to no layer of the model", file, stored_name);
   }
@@ -129,9 +138,11 @@ void save_adapter(LlavaModel& model, const AdapterConfig& config, const fs::path
   std::map<std::string, Tensor> tensors;
   model.visit([&](const std::string& name, Tensor& tensor) {
     const auto module = name.substr(0, name.rfind('.'));
-    if (name.find(".lora_") != std::string::npos || config.saves(module)) tensors[std::string(kPrefix) + name] = tensor.detach();
+    if (name.find(".lora_") != std::string::npos || config.saves(module))
+      tensors[std::string(kPrefix) + name] = tensor.detach();
   });
-  if (std::find(config.modules_to_save.begin(), config.modules_to_save.end(), "lm_head") != config.modules_to_save.end())
+  if (std::find(config.modules_to_save.begin(), config.modules_to_save.end(), "lm_head") !=
+      config.modules_to_save.end())
     tensors[std::string(kPrefix) + "lm_head.weight"] = model.head_weight().detach();
   write_safetensors(dir / "adapter_model.safetensors", tensors);
   write_adapter_config(config, dir);
@@ -141,7 +152,8 @@ void merge_adapter(LlavaModel& model) {
   const torch::NoGradGuard no_grad;
   model.visit_linears([](const std::string&, Linear& linear) {
     if (!linear.lora) return;
-    const auto update = torch::matmul(linear.lora->b.to(torch::kFloat), linear.lora->a.to(torch::kFloat)) * linear.lora->scale;
+    const auto update =
+        torch::matmul(linear.lora->b.to(torch::kFloat), linear.lora->a.to(torch::kFloat)) * linear.lora->scale;
     linear.weight = (linear.weight.to(torch::kFloat) + update).to(linear.weight.scalar_type());
     linear.lora.reset();
   });

@@ -22,7 +22,8 @@ bool holds(const Json& value, bool*) { return value.is_boolean(); }
 bool holds(const Json& value, std::string*) { return value.is_string(); }
 template <typename T>
 bool holds(const Json& value, std::vector<T>*) {
-  return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& v) { return holds(v, static_cast<T*>(nullptr)); });
+  return value.is_array() &&
+         std::all_of(value.begin(), value.end(), [](const Json& v) { return holds(v, static_cast<T*>(nullptr)); });
 }
 
 }  // namespace
@@ -40,14 +41,19 @@ ConfigReader ConfigReader::parse(const std::string& text, const std::string& fil
   return ConfigReader(std::make_shared<Node>(Node{std::move(json), file, ""}));
 }
 
-bool ConfigReader::has(const std::string& key) const { return node_->json.contains(key) && !node_->json[key].is_null(); }
+bool ConfigReader::has(const std::string& key) const {
+  return node_->json.contains(key) && !node_->json[key].is_null();
+}
 
-std::string ConfigReader::place(const std::string& key) const { return node_->file + ": " + node_->pointer + "/" + key; }
+std::string ConfigReader::place(const std::string& key) const {
+  return node_->file + ": " + node_->pointer + "/" + key;
+}
 
 bool ConfigReader::mentions(const std::string& key) const { return node_->json.contains(key); }
 
 ConfigReader ConfigReader::object(const std::string& key) const {
-  if (!has(key)) return ConfigReader(std::make_shared<Node>(Node{Json::object(), node_->file, node_->pointer + "/" + key}));
+  if (!has(key))
+    return ConfigReader(std::make_shared<Node>(Node{Json::object(), node_->file, node_->pointer + "/" + key}));
   if (!node_->json[key].is_object()) throw input_error("{}: expected an object", place(key));
   return ConfigReader(std::make_shared<Node>(Node{node_->json[key], node_->file, node_->pointer + "/" + key}));
 }
@@ -56,18 +62,25 @@ template <typename T>
 T ConfigReader::get(const std::string& key, const T& fallback, const char* expected) const {
   if (!has(key)) return fallback;
   const auto& value = node_->json[key];
-  if (!holds(value, static_cast<T*>(nullptr))) throw input_error("{}: found {}, expected {}", place(key), value.dump(), expected);
+  if (!holds(value, static_cast<T*>(nullptr)))
+    throw input_error("{}: found {}, expected {}", place(key), value.dump(), expected);
   return value.get<T>();
 }
 
-int64_t ConfigReader::integer(const std::string& key, int64_t fallback) const { return get(key, fallback, "a whole number"); }
+int64_t ConfigReader::integer(const std::string& key, int64_t fallback) const {
+  return get(key, fallback, "a whole number");
+}
 double ConfigReader::number(const std::string& key, double fallback) const { return get(key, fallback, "a number"); }
 bool ConfigReader::boolean(const std::string& key, bool fallback) const { return get(key, fallback, "true or false"); }
-std::string ConfigReader::text(const std::string& key, const std::string& fallback) const { return get(key, fallback, "a string"); }
+std::string ConfigReader::text(const std::string& key, const std::string& fallback) const {
+  return get(key, fallback, "a string");
+}
 std::vector<int64_t> ConfigReader::integers(const std::string& key) const {
   return get(key, std::vector<int64_t>{}, "a list of whole numbers");
 }
-std::vector<double> ConfigReader::numbers(const std::string& key) const { return get(key, std::vector<double>{}, "a list of numbers"); }
+std::vector<double> ConfigReader::numbers(const std::string& key) const {
+  return get(key, std::vector<double>{}, "a list of numbers");
+}
 std::vector<std::string> ConfigReader::texts(const std::string& key) const {
   return get(key, std::vector<std::string>{}, "a list of strings");
 }

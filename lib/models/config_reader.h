@@ -17,8 +17,8 @@ class ConfigReader {
   ConfigReader(ConfigReader&&) noexcept;
   ConfigReader(const ConfigReader&);
 
-  bool has(const std::string& key) const;  ///< present and not null
-  bool mentions(const std::string& key) const;  ///< present, perhaps null
+  bool has(const std::string& key) const;             ///< present and not null
+  bool mentions(const std::string& key) const;        ///< present, perhaps null
   ConfigReader object(const std::string& key) const;  ///< a nested object; empty when absent
   int64_t integer(const std::string& key, int64_t fallback) const;
   double number(const std::string& key, double fallback) const;

@@ -28,15 +28,19 @@ Tensor with_rows(const Tensor& matrix, int64_t rows) {
   return torch::cat({matrix, mean.expand({rows - matrix.size(0), -1})}, 0);
 }
 
-bool is_vocabulary(const std::string& name) { return name.ends_with("embed_tokens.weight") || name == "lm_head.weight"; }
+bool is_vocabulary(const std::string& name) {
+  return name.ends_with("embed_tokens.weight") || name == "lm_head.weight";
+}
 
 }  // namespace
 
-void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const fs::path& dir, torch::ScalarType fresh_type, int64_t vocab_rows) {
+void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const fs::path& dir,
+                    torch::ScalarType fresh_type, int64_t vocab_rows) {
   const torch::NoGradGuard no_grad;
   std::map<std::string, std::pair<const WeightSource*, std::string>> stored;
   for (const auto& source : sources)
-    for (const auto& name : source.checkpoint.names()) stored[canonical_tensor_name(name, source.kind)] = {&source, name};
+    for (const auto& name : source.checkpoint.names())
+      stored[canonical_tensor_name(name, source.kind)] = {&source, name};
   std::vector<TensorToWrite> tensors;
   model.visit([&](const std::string& name, Tensor& tensor) {
     VLMTUNE_CHECK(name.find(".lora_") == std::string::npos, "{} is not merged", name);

@@ -36,14 +36,16 @@ constexpr Rename kRenames[] = {
 };
 
 // Text halves of whole CLIP and SigLIP models, which a folder named as vision tower may hold.
-constexpr std::string_view kOtherHalf[] = {"text_model.", "visual_projection.", "text_projection.", "logit_scale", "logit_bias"};
+constexpr std::string_view kOtherHalf[] = {"text_model.", "visual_projection.", "text_projection.", "logit_scale",
+                                           "logit_bias"};
 
 }  // namespace
 
 std::string canonical_tensor_name(const std::string& name, PartKind kind) {
   std::string result = name;
   for (const auto& rename : kRenames)
-    if (rename.kind == kind && result.starts_with(rename.from)) result = std::string(rename.to) + result.substr(rename.from.size());
+    if (rename.kind == kind && result.starts_with(rename.from))
+      result = std::string(rename.to) + result.substr(rename.from.size());
   if (kind != PartKind::kVisionTower) return result;
   for (const auto prefix : kOtherHalf)
     if (result.starts_with(prefix)) return result;

@@ -18,9 +18,11 @@ std::map<std::string, Found> index_sources(const std::vector<WeightSource>& sour
   std::map<std::string, Found> index;
   for (const auto& source : sources) {
     for (const auto& name : source.checkpoint.names()) {
-      const auto [at, is_new] = index.emplace(canonical_tensor_name(name, source.kind), Found{&source.checkpoint, name});
+      const auto [at, is_new] =
+          index.emplace(canonical_tensor_name(name, source.kind), Found{&source.checkpoint, name});
       if (!is_new)
-        throw input_error("{}: tensor \"{}\" means the same as \"{}\"", source.checkpoint.file_of(name).string(), name, at->second.name);
+        throw input_error("{}: tensor \"{}\" means the same as \"{}\"", source.checkpoint.file_of(name).string(), name,
+                          at->second.name);
     }
   }
   return index;
@@ -30,22 +32,26 @@ std::map<std::string, Found> index_sources(const std::vector<WeightSource>& sour
 void check_tied_head(const std::map<std::string, Found>& index, const std::string& embedding) {
   const auto head = index.find("lm_head.weight"), embed = index.find(embedding);
   if (head == index.end() || embed == index.end()) return;
-  const auto a = head->second.checkpoint->view(head->second.name), b = embed->second.checkpoint->view(embed->second.name);
+  const auto a = head->second.checkpoint->view(head->second.name),
+             b = embed->second.checkpoint->view(embed->second.name);
   if (a.sizes() != b.sizes() || !torch::equal(a, b.to(a.scalar_type())))
     log_warning("{}: lm_head.weight differs from the embedding, but config.json ties them: the embedding is used",
                 head->second.checkpoint->path().string());
 }
 
 /// Returns the bytes that stay in the file's map.
-int64_t load_tensor(const Found& found, Tensor& slot, const WeightOptions& options, bool trained, const std::string& name) {
+int64_t load_tensor(const Found& found, Tensor& slot, const WeightOptions& options, bool trained,
+                    const std::string& name) {
   const auto& entry = found.checkpoint->entry(found.name);
   const auto file = found.checkpoint->file_of(found.name).string();
   if (c10::IntArrayRef(entry.shape) != slot.sizes())
-    throw input_error("{}: tensor \"{}\" has shape {}, config.json says {}", file, found.name, shape_text(entry.shape), shape_text(slot.sizes()));
+    throw input_error("{}: tensor \"{}\" has shape {}, config.json says {}", file, found.name, shape_text(entry.shape),
+                      shape_text(slot.sizes()));
   auto values = found.checkpoint->view(found.name);
   const auto type = values.scalar_type();
   if (type != torch::kFloat && type != torch::kHalf && type != torch::kBFloat16 && type != torch::kDouble)
-    throw input_error("{}: tensor \"{}\" is of type {}, which is not computed with: convert it to F32, F16 or BF16", file, found.name, entry.dtype);
+    throw input_error("{}: tensor \"{}\" is of type {}, which is not computed with: convert it to F32, F16 or BF16",
+                      file, found.name, entry.dtype);
   const auto wanted = trained ? options.trained_type : options.frozen_type;
   if (!trained && type == wanted) {
     slot = values;
@@ -62,7 +68,9 @@ int64_t load_tensor(const Found& found, Tensor& slot, const WeightOptions& optio
 int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
   auto index = index_sources(sources);
   const bool tied = model.config().text.tie_word_embeddings;
-  if (tied) check_tied_head(index, model.has_vision() ? "model.language_model.embed_tokens.weight" : "model.embed_tokens.weight");
+  if (tied)
+    check_tied_head(index,
+                    model.has_vision() ? "model.language_model.embed_tokens.weight" : "model.embed_tokens.weight");
   std::string missing;
   int64_t mapped_bytes = 0;
   model.visit([&](const std::string& name, Tensor& slot) {
@@ -84,15 +92,18 @@ int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources
   }
   for (const auto& [name, found] : index)
     if (!is_ignored_tensor(name, model.config().num_vision_layers(), tied))
-      throw input_error("{}: tensor \"{}\" is not part of the model that config.json describes", found.checkpoint->file_of(found.name).string(), found.name);
+      throw input_error("{}: tensor \"{}\" is not part of the model that config.json describes",
+                        found.checkpoint->file_of(found.name).string(), found.name);
   return mapped_bytes;
 }
 
-std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed, const LlavaConfig& config) {
+std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed,
+                                             const LlavaConfig& config) {
   constexpr std::string_view kProjector = "model.multi_modal_projector.linear_";
   if (!name.starts_with(kProjector)) return std::nullopt;
   const bool first = name[kProjector.size()] == '1';
-  const int64_t fan_in = first ? config.vision->hidden_size * static_cast<int64_t>(config.feature_states.size()) : config.text.hidden_size;
+  const int64_t fan_in =
+      first ? config.vision->hidden_size * static_cast<int64_t>(config.feature_states.size()) : config.text.hidden_size;
   return fresh_linear_values(shape, fan_in, name, seed);
 }
 

@@ -35,6 +35,7 @@ int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources
 
 /// Initial values of a new projector's tensor: U(-1/sqrt(fan in), 1/sqrt(fan in)), torch.nn.Linear's own, from the seed
 /// and the tensor's name alone. Nothing for tensors that are not the projector's.
-std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed, const LlavaConfig& config);
+std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed,
+                                             const LlavaConfig& config);
 
 }  // namespace vlmtune

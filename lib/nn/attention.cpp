@@ -13,14 +13,15 @@ AttentionMask decoder_mask(int64_t queries, int64_t past, const std::vector<int6
   if (!padded && !windowed && (past == 0 || queries == 1)) return {.causal = queries > 1, .bias = {}};
   const auto query = torch::arange(past, keys).view({1, queries, 1});  // slots, padding counted
   const auto key = torch::arange(keys).view({1, 1, keys});
-  auto seen = key <= query;                                            // [1, Tq, Tk]
+  auto seen = key <= query;  // [1, Tq, Tk]
   if (windowed) seen = seen.logical_and(key > query - window);
   if (padded) {
     const auto first = torch::tensor(left_padding, torch::kLong).view({-1, 1, 1});
     // A query that is padding itself sees its own slot, so that its row of the softmax is not empty.
     seen = seen.logical_and((key >= first).logical_or(key == query));  // [B, Tq, Tk]
   }
-  const auto bias = torch::zeros(seen.sizes(), type).masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity());
+  const auto bias =
+      torch::zeros(seen.sizes(), type).masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity());
   return {.causal = false, .bias = bias.unsqueeze(1)};
 }
 
@@ -31,10 +32,12 @@ Attention::Attention(const AttentionOptions& o)
       v_proj(o.hidden_size, o.num_key_value_heads * o.head_dim, o.qkv_bias),
       o_proj(o.num_heads * o.head_dim, o.hidden_size, o.output_bias) {}
 
-Tensor Attention::forward(const Tensor& x, const RopeTables* rope, const AttentionMask& mask, KvCache* cache, int64_t layer,
-                          bool training) const {
+Tensor Attention::forward(const Tensor& x, const RopeTables* rope, const AttentionMask& mask, KvCache* cache,
+                          int64_t layer, bool training) const {
   const int64_t batch = x.size(0), tokens = x.size(1), head_dim = options.head_dim;
-  const auto split = [&](const Tensor& y, int64_t heads) { return y.view({batch, tokens, heads, head_dim}).transpose(1, 2); };
+  const auto split = [&](const Tensor& y, int64_t heads) {
+    return y.view({batch, tokens, heads, head_dim}).transpose(1, 2);
+  };
   auto q = split(q_proj.forward(x, training), options.num_heads);            // [B, H, T, d]
   auto k = split(k_proj.forward(x, training), options.num_key_value_heads);  // [B, K, T, d]
   auto v = split(v_proj.forward(x, training), options.num_key_value_heads);  // [B, K, T, d]
@@ -43,7 +46,7 @@ Tensor Attention::forward(const Tensor& x, const RopeTables* rope, const Attenti
     k = kernels::rope(k, rope->cos, rope->sin);
   }
   if (cache != nullptr) std::tie(k, v) = cache->append(layer, k, v);
-  const auto y = kernels::attention(q, k, v, mask.causal, mask.bias);         // [B, H, T, d]
+  const auto y = kernels::attention(q, k, v, mask.causal, mask.bias);  // [B, H, T, d]
   return o_proj.forward(y.transpose(1, 2).reshape({batch, tokens, options.num_heads * head_dim}), training);
 }
 

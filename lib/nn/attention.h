@@ -30,7 +30,8 @@ struct Attention {
   Attention() = default;
   explicit Attention(const AttentionOptions& options);
   /// x [B, T, D] -> [B, T, D]; rope and cache may be null.
-  Tensor forward(const Tensor& x, const RopeTables* rope, const AttentionMask& mask, KvCache* cache, int64_t layer, bool training) const;
+  Tensor forward(const Tensor& x, const RopeTables* rope, const AttentionMask& mask, KvCache* cache, int64_t layer,
+                 bool training) const;
   void visit_linears(const std::string& name, const LinearVisitor& visitor);
 };
 

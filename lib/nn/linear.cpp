@@ -4,7 +4,9 @@
 
 namespace vlmtune {
 
-Tensor declared(torch::IntArrayRef shape) { return torch::empty(shape, torch::TensorOptions(torch::kMeta).dtype(torch::kFloat)); }
+Tensor declared(torch::IntArrayRef shape) {
+  return torch::empty(shape, torch::TensorOptions(torch::kMeta).dtype(torch::kFloat));
+}
 
 Linear::Linear(int64_t in, int64_t out, bool with_bias) : in_features(in), out_features(out) {
   weight = declared({out, in});
@@ -16,7 +18,7 @@ Tensor Linear::forward(const Tensor& x, bool training) const {
   auto y = kernels::linear(x, weight.to(type), bias.defined() ? bias.to(type) : bias);  // [..., out]
   if (!lora) return y;
   const auto dropped = training && lora->dropout > 0 ? torch::dropout(x, lora->dropout, true) : x;
-  const auto low = kernels::linear(dropped, lora->a.to(type), {});                           // [..., r]
+  const auto low = kernels::linear(dropped, lora->a.to(type), {});  // [..., r]
   return y.add(kernels::linear(low, lora->b.to(type), {}), lora->scale);
 }
 

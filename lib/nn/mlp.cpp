@@ -5,7 +5,10 @@
 namespace vlmtune {
 
 GatedMlp::GatedMlp(int64_t hidden, int64_t intermediate, bool bias, Activation act)
-    : gate_proj(hidden, intermediate, bias), up_proj(hidden, intermediate, bias), down_proj(intermediate, hidden, bias), activation(act) {}
+    : gate_proj(hidden, intermediate, bias),
+      up_proj(hidden, intermediate, bias),
+      down_proj(intermediate, hidden, bias),
+      activation(act) {}
 
 Tensor GatedMlp::forward(const Tensor& x, bool training) const {
   const auto gate = gate_proj.forward(x, training);  // [B, T, F]

@@ -51,9 +51,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
 
 }  // namespace
 
-Tensor require_input_grad(const Tensor& x) {
-  return x.requires_grad() ? x : x.detach().requires_grad_(true);
-}
+Tensor require_input_grad(const Tensor& x) { return x.requires_grad() ? x : x.detach().requires_grad_(true); }
 
 Tensor recompute(const std::function<Tensor(const Tensor&)>& block, const Tensor& x) {
   if (!torch::GradMode::is_enabled() || !x.requires_grad()) return block(x);

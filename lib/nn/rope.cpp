@@ -42,7 +42,8 @@ std::vector<double> llama3(const RopeOptions& o) {
 double yarn_scale(double factor, double m) { return factor <= 1 ? 1 : 0.1 * m * std::log(factor) + 1; }
 
 Frequencies yarn(const RopeOptions& o) {
-  const double dim = static_cast<double>(o.head_dim), original = static_cast<double>(o.original_max_position_embeddings);
+  const double dim = static_cast<double>(o.head_dim),
+               original = static_cast<double>(o.original_max_position_embeddings);
   const auto find_dim = [&](double rotations) {
     return dim * std::log(original / (rotations * 2 * std::numbers::pi)) / (2 * std::log(o.theta));
   };
@@ -60,18 +61,23 @@ Frequencies yarn(const RopeOptions& o) {
     result.inverse[j] = result.inverse[j] / o.factor * ramp + result.inverse[j] * (1 - ramp);
   }
   if (result.scale == 0)
-    result.scale = o.mscale != 0 && o.mscale_all_dim != 0 ? yarn_scale(o.factor, o.mscale) / yarn_scale(o.factor, o.mscale_all_dim)
-                                                          : yarn_scale(o.factor, 1);
+    result.scale = o.mscale != 0 && o.mscale_all_dim != 0
+                       ? yarn_scale(o.factor, o.mscale) / yarn_scale(o.factor, o.mscale_all_dim)
+                       : yarn_scale(o.factor, 1);
   return result;
 }
 
 Frequencies longrope(const RopeOptions& o, int64_t length) {
   const auto& stretch = length > o.original_max_position_embeddings ? o.long_factor : o.short_factor;
   Frequencies result{plain(o.theta, o.head_dim), o.attention_factor};
-  VLMTUNE_CHECK(stretch.size() == result.inverse.size(), "longrope factors: {} of {}", stretch.size(), result.inverse.size());
+  VLMTUNE_CHECK(stretch.size() == result.inverse.size(), "longrope factors: {} of {}", stretch.size(),
+                result.inverse.size());
   for (size_t j = 0; j < stretch.size(); ++j) result.inverse[j] /= stretch[j];
   if (result.scale == 0)
-    result.scale = o.factor <= 1 ? 1 : std::sqrt(1 + std::log(o.factor) / std::log(static_cast<double>(o.original_max_position_embeddings)));
+    result.scale =
+        o.factor <= 1
+            ? 1
+            : std::sqrt(1 + std::log(o.factor) / std::log(static_cast<double>(o.original_max_position_embeddings)));
   return result;
 }
 
@@ -84,7 +90,8 @@ Frequencies frequencies(const RopeOptions& o, int64_t length) {
   if (o.type == "dynamic") {
     if (length <= o.max_position_embeddings) return {plain(o.theta, o.head_dim)};
     const double dim = static_cast<double>(o.head_dim);
-    const double stretch = o.factor * static_cast<double>(length) / static_cast<double>(o.max_position_embeddings) - (o.factor - 1);
+    const double stretch =
+        o.factor * static_cast<double>(length) / static_cast<double>(o.max_position_embeddings) - (o.factor - 1);
     return {plain(o.theta * std::pow(stretch, dim / (dim - 2)), o.head_dim)};
   }
   if (o.type == "llama3") return {llama3(o)};
@@ -96,11 +103,12 @@ Frequencies frequencies(const RopeOptions& o, int64_t length) {
 
 }  // namespace
 
-RopeTables rope_tables(const RopeOptions& options, const Tensor& positions, int64_t sequence_length, torch::TensorOptions like) {
+RopeTables rope_tables(const RopeOptions& options, const Tensor& positions, int64_t sequence_length,
+                       torch::TensorOptions like) {
   const auto f = frequencies(options, sequence_length);
-  const auto inverse = torch::tensor(f.inverse, torch::kDouble).to(torch::kFloat);                 // [d / 2]
-  const auto half = positions.to(torch::kFloat).unsqueeze(-1) * inverse;                           // [B, T, d / 2]
-  const auto angles = torch::cat({half, half}, -1).unsqueeze(1);                                   // [B, 1, T, d]
+  const auto inverse = torch::tensor(f.inverse, torch::kDouble).to(torch::kFloat);  // [d / 2]
+  const auto half = positions.to(torch::kFloat).unsqueeze(-1) * inverse;            // [B, T, d / 2]
+  const auto angles = torch::cat({half, half}, -1).unsqueeze(1);                    // [B, 1, T, d]
   return {(angles.cos() * f.scale).to(like), (angles.sin() * f.scale).to(like)};
 }
 

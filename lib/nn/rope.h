@@ -15,12 +15,12 @@ struct RopeOptions {
   double factor = 1;
   int64_t max_position_embeddings = 0;
   int64_t original_max_position_embeddings = 0;
-  double low_freq_factor = 1, high_freq_factor = 4;       // llama3
-  double beta_fast = 32, beta_slow = 1;                   // yarn
-  double mscale = 0, mscale_all_dim = 0;                  // yarn
-  bool truncate = true;                                   // yarn
-  double attention_factor = 0;                            // yarn, longrope; 0: computed
-  std::vector<double> short_factor, long_factor;          // longrope
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double beta_fast = 32, beta_slow = 1;              // yarn
+  double mscale = 0, mscale_all_dim = 0;             // yarn
+  bool truncate = true;                              // yarn
+  double attention_factor = 0;                       // yarn, longrope; 0: computed
+  std::vector<double> short_factor, long_factor;     // longrope
 };
 
 struct RopeTables {
@@ -29,6 +29,7 @@ struct RopeTables {
 
 /// Tables for `positions` [B or 1, T] (int64, on the CPU). `sequence_length` is the longest position + 1 of the call: kinds
 /// that depend on the length (dynamic, longrope) choose their frequencies by it.
-RopeTables rope_tables(const RopeOptions& options, const Tensor& positions, int64_t sequence_length, torch::TensorOptions like);
+RopeTables rope_tables(const RopeOptions& options, const Tensor& positions, int64_t sequence_length,
+                       torch::TensorOptions like);
 
 }  // namespace vlmtune

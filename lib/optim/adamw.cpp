@@ -16,8 +16,8 @@ void AdamW::step(double rate_factor) {
     if (!moments.average.defined())
       moments = {torch::zeros_like(tensor), torch::zeros_like(tensor), torch::zeros({}, torch::kFloat)};
     moments.step += 1;  // the fused kernel leaves counting to its caller
-    std::vector<torch::Tensor> parameters{tensor}, gradients{tensor.grad().to(tensor.scalar_type())}, averages{moments.average},
-        squares{moments.square}, maxima, steps{moments.step};
+    std::vector<torch::Tensor> parameters{tensor}, gradients{tensor.grad().to(tensor.scalar_type())},
+        averages{moments.average}, squares{moments.square}, maxima, steps{moments.step};
     at::_fused_adamw_(parameters, gradients, averages, squares, maxima, steps, rate * rate_factor, options_.betas[0],
                       options_.betas[1], decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
   }
@@ -40,7 +40,8 @@ void AdamW::load_state(const std::map<std::string, torch::Tensor>& state) {
     const auto take = [&](const char* part, torch::IntArrayRef shape) {
       const auto at = state.find(tensors_[i].name + part);
       if (at == state.end()) throw input_error("the saved optimizer state lacks {}{}", tensors_[i].name, part);
-      if (at->second.sizes() != shape) throw input_error("the saved optimizer state {}{} has another shape", tensors_[i].name, part);
+      if (at->second.sizes() != shape)
+        throw input_error("the saved optimizer state {}{} has another shape", tensors_[i].name, part);
       ++used;
       return at->second.clone();
     };

@@ -9,8 +9,8 @@ namespace vlmtune {
 
 struct TrainedTensor {
   std::string name;
-  torch::Tensor tensor;     ///< a leaf that requires a gradient
-  double learning_rate = 0; ///< at the schedule's peak
+  torch::Tensor tensor;      ///< a leaf that requires a gradient
+  double learning_rate = 0;  ///< at the schedule's peak
   double weight_decay = 0;
 };
 

@@ -9,7 +9,9 @@ namespace vlmtune {
 namespace fs = std::filesystem;
 namespace {
 
-double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 /// Where the first of `stops` begins in `text`, or npos.
 size_t find_stop(const std::string& text, const std::vector<std::string>& stops) {
@@ -25,7 +27,8 @@ std::vector<int64_t> stop_ids(const fs::path& model_dir, const Tokenizer& tokeni
   std::vector<int64_t> ids;
   const auto add = [&](const ConfigReader& config) {
     if (!config.has("eos_token_id")) return;
-    const auto listed = config.is_array("eos_token_id") ? config.integers("eos_token_id") : std::vector<int64_t>{config.integer("eos_token_id", -1)};
+    const auto listed = config.is_array("eos_token_id") ? config.integers("eos_token_id")
+                                                        : std::vector<int64_t>{config.integer("eos_token_id", -1)};
     ids.insert(ids.end(), listed.begin(), listed.end());
   };
   for (const char* name : {"generation_config.json", "config.json"}) {
@@ -39,7 +42,8 @@ std::vector<int64_t> stop_ids(const fs::path& model_dir, const Tokenizer& tokeni
   return ids;
 }
 
-Answerer::Answerer(const Recipe& recipe, const InputParts& inputs, const LlavaModel& model) : recipe_(recipe), inputs_(inputs), model_(model) {
+Answerer::Answerer(const Recipe& recipe, const InputParts& inputs, const LlavaModel& model)
+    : recipe_(recipe), inputs_(inputs), model_(model) {
   const auto& g = recipe.generation;
   options_.max_new_tokens = g.max_new_tokens;
   options_.sampling = {g.temperature, g.top_p, g.top_k, g.repetition_penalty, static_cast<uint64_t>(g.seed)};
@@ -48,7 +52,8 @@ Answerer::Answerer(const Recipe& recipe, const InputParts& inputs, const LlavaMo
   options_.compute_type = to_scalar_type(recipe.precision.compute);
 }
 
-std::vector<Answer> Answerer::run(const PromptBatch& batch, const std::vector<Example>& prompts, KvCache& cache, const TextCallback& on_text) const {
+std::vector<Answer> Answerer::run(const PromptBatch& batch, const std::vector<Example>& prompts, KvCache& cache,
+                                  const TextCallback& on_text) const {
   auto options = options_;
   options.top_logprobs = top_logprobs;
   std::vector<StreamDecoder> decoders;
@@ -103,14 +108,16 @@ std::vector<Answer> Answerer::answer(const std::vector<Example>& prompts, const 
   return run({batch.ids, batch.images, batch.left_padding}, prompts, cache, on_text);
 }
 
-Answer Answerer::answer_turn(const Example& prompt, KvCache& cache, std::vector<int64_t>& history, const TextCallback& on_text) const {
+Answer Answerer::answer_turn(const Example& prompt, KvCache& cache, std::vector<int64_t>& history,
+                             const TextCallback& on_text) const {
   // Keep the longest common beginning, but compute at least one token.
   size_t kept = 0;
   const size_t limit = std::min({history.size(), prompt.ids.size() - 1, static_cast<size_t>(cache.length())});
   while (kept < limit && history[kept] == prompt.ids[kept]) ++kept;
   std::vector<Example> rest(1);
   for (size_t i = 0; i < prompt.images.size(); ++i) {
-    const auto begin = static_cast<size_t>(prompt.image_starts[i]), end = begin + static_cast<size_t>(prompt.image_lengths[i]);
+    const auto begin = static_cast<size_t>(prompt.image_starts[i]),
+               end = begin + static_cast<size_t>(prompt.image_lengths[i]);
     if (begin < kept && kept < end) kept = begin;  // a picture is computed whole
     if (begin >= kept) rest[0].images.push_back(prompt.images[i]);
   }

@@ -25,12 +25,14 @@ class Answerer {
   std::vector<Answer> answer(const std::vector<Example>& prompts, const TextCallback& on_text) const;
 
   /// Continues a chat whose earlier tokens are in `cache` and `history`: only what is new in `prompt` is computed.
-  Answer answer_turn(const Example& prompt, KvCache& cache, std::vector<int64_t>& history, const TextCallback& on_text) const;
+  Answer answer_turn(const Example& prompt, KvCache& cache, std::vector<int64_t>& history,
+                     const TextCallback& on_text) const;
 
   int64_t top_logprobs = -1;  ///< see GenerationOptions
 
  private:
-  std::vector<Answer> run(const PromptBatch& batch, const std::vector<Example>& prompts, KvCache& cache, const TextCallback& on_text) const;
+  std::vector<Answer> run(const PromptBatch& batch, const std::vector<Example>& prompts, KvCache& cache,
+                          const TextCallback& on_text) const;
   const Recipe& recipe_;
   const InputParts& inputs_;
   const LlavaModel& model_;

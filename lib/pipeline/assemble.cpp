@@ -33,18 +33,24 @@ ImageProcessor choose_processor(const Recipe& recipe, const LlavaConfig& config)
   }
   const int side = static_cast<int>(config.vision->image_size);
   if (processor.tile_size() != ImageSize{side, side})
-    throw input_error("{}: makes pictures of {} x {}, the vision tower takes {} x {}", tower_of(recipe).value_or(recipe.model.path).string(),
-                      processor.tile_size().width, processor.tile_size().height, side, side);
+    throw input_error("{}: makes pictures of {} x {}, the vision tower takes {} x {}",
+                      tower_of(recipe).value_or(recipe.model.path).string(), processor.tile_size().width,
+                      processor.tile_size().height, side, side);
   return processor;
 }
 
 RowFormat to_row_format(DataFormat format) {
   switch (format) {
-    case DataFormat::kLlava: return RowFormat::kLlava;
-    case DataFormat::kSharegpt: return RowFormat::kShareGpt;
-    case DataFormat::kMessages: return RowFormat::kMessages;
-    case DataFormat::kQwenVl: return RowFormat::kQwenVl;
-    default: return RowFormat::kAuto;
+    case DataFormat::kLlava:
+      return RowFormat::kLlava;
+    case DataFormat::kSharegpt:
+      return RowFormat::kShareGpt;
+    case DataFormat::kMessages:
+      return RowFormat::kMessages;
+    case DataFormat::kQwenVl:
+      return RowFormat::kQwenVl;
+    default:
+      return RowFormat::kAuto;
   }
 }
 
@@ -64,7 +70,7 @@ AdapterConfig lora_config(const Recipe& recipe, LlavaModel& model) {
   // Full names, since PEFT's endings would also hit the tower, which uses the same ones.
   model.visit_linears([&](const std::string& name, Linear&) {
     const auto component = component_of(name + ".weight");
-    const bool wanted = component == Component::kVisionTower    ? vision.matches(name)
+    const bool wanted = component == Component::kVisionTower     ? vision.matches(name)
                         : component == Component::kLanguageModel ? (all ? name != "lm_head" : language.matches(name))
                                                                  : language.regex && language.matches(name);
     if (wanted) config.target_modules.names.push_back(name);
@@ -84,7 +90,8 @@ ExampleOptions InputParts::example_options(const Recipe& recipe) const {
   options.image_token_id = config.image_token_id;
   options.max_length = recipe.data.max_length;
   options.over_length = recipe.data.truncation == Truncation::kCutText ? OverLength::kCutText
-                        : recipe.data.truncation == Truncation::kError ? OverLength::kError : OverLength::kDrop;
+                        : recipe.data.truncation == Truncation::kError ? OverLength::kError
+                                                                       : OverLength::kDrop;
   options.vocab_size = config.text.vocab_size;
   // As a processor encodes a rendered template.
   options.prompt = {.add_bos = tokenizer->adds_bos(), .end_answers_with_eos = !chat_template.answers_end_themselves()};
@@ -93,17 +100,21 @@ ExampleOptions InputParts::example_options(const Recipe& recipe) const {
 
 InputParts assemble_inputs(const Recipe& recipe, Command command) {
   if (recipe.hardware.device != "cpu")
-    throw usage_error("/hardware: {} needs the device \"{}\", and this version computes on the CPU only; --set hardware=cpu runs it here",
-                      recipe.hardware.name, recipe.hardware.device);
+    throw usage_error(
+        "/hardware: {} needs the device \"{}\", and this version computes on the CPU only; --set hardware=cpu runs it "
+        "here",
+        recipe.hardware.name, recipe.hardware.device);
   InputParts parts;
   const fs::path dir = recipe.model.path;
-  parts.config = read_llava_config(dir, tower_of(recipe), {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
+  parts.config =
+      read_llava_config(dir, tower_of(recipe), {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
   parts.tokenizer = Tokenizer::load(dir);
   parts.chat_template = choose_template(recipe, command, parts.config.vision.has_value());
   if (parts.config.vision) parts.image_processor = choose_processor(recipe, parts.config);
   // A language model that never heard of images: its slots get an id behind both vocabularies.
   if (parts.config.vision && parts.config.image_token_id < 0)
-    parts.config.image_token_id = parts.tokenizer->id_of("<image>").value_or(std::max(parts.config.text.vocab_size, parts.tokenizer->vocab_size()));
+    parts.config.image_token_id = parts.tokenizer->id_of("<image>").value_or(
+        std::max(parts.config.text.vocab_size, parts.tokenizer->vocab_size()));
   parts.pad_id = parts.tokenizer->pad_id().value_or(parts.tokenizer->unk_id().value_or(0));
   return parts;
 }
@@ -114,14 +125,16 @@ ModelParts assemble_model(const Recipe& recipe, const InputParts& inputs, Comman
   const auto tower = tower_of(recipe);
   parts.sources.push_back({Checkpoint::open(recipe.model.path), tower ? PartKind::kLanguageModel : PartKind::kWhole});
   if (tower) parts.sources.push_back({Checkpoint::open(*tower), PartKind::kVisionTower});
-  if (recipe.model.projector) parts.sources.push_back({Checkpoint::open_file(*recipe.model.projector), PartKind::kProjector});
+  if (recipe.model.projector)
+    parts.sources.push_back({Checkpoint::open_file(*recipe.model.projector), PartKind::kProjector});
   WeightOptions options;
   options.frozen_type = to_scalar_type(recipe.precision.parameters);
   const bool trains = command != Command::kInfer;
   const auto choices = training_choices(recipe);
   if (trains) options.is_trained = [choices](const std::string& name) { return is_trained(name, choices); };
   if (tower && !recipe.model.projector) {
-    if (!trains) throw usage_error("/model/projector: is needed beside /model/vision_tower: a new projector knows nothing");
+    if (!trains)
+      throw usage_error("/model/projector: is needed beside /model/vision_tower: a new projector knows nothing");
     options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {
       return fresh_projector_tensor(name, shape, recipe.train.seed, inputs.config);
     };
@@ -141,7 +154,9 @@ ModelParts assemble_model(const Recipe& recipe, const InputParts& inputs, Comman
 }
 
 torch::ScalarType to_scalar_type(Precision precision) {
-  return precision == Precision::kFp32 ? torch::kFloat : precision == Precision::kBf16 ? torch::kBFloat16 : torch::kHalf;
+  return precision == Precision::kFp32   ? torch::kFloat
+         : precision == Precision::kBf16 ? torch::kBFloat16
+                                         : torch::kHalf;
 }
 
 TrainingChoices training_choices(const Recipe& recipe) {
@@ -160,7 +175,8 @@ TrainingChoices training_choices(const Recipe& recipe) {
 StepOptions step_options(const Recipe& recipe, const InputParts& inputs) {
   StepOptions options;
   options.compute_type = to_scalar_type(recipe.precision.compute);
-  options.mode = {.training = true, .language_checkpointing = recipe.memory.checkpointing == "full",
+  options.mode = {.training = true,
+                  .language_checkpointing = recipe.memory.checkpointing == "full",
                   .vision_checkpointing = recipe.memory.vision_checkpointing == "full" && !recipe.freeze.vision_tower};
   options.loss_chunk_tokens = recipe.memory.loss_chunk_tokens;
   options.pad_id = inputs.pad_id;
@@ -171,7 +187,8 @@ StepOptions step_options(const Recipe& recipe, const InputParts& inputs) {
 Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {
   Schedule schedule;
   schedule.shape = recipe.schedule.type == ScheduleType::kConstant ? ScheduleShape::kConstant
-                   : recipe.schedule.type == ScheduleType::kLinear ? ScheduleShape::kLinear : ScheduleShape::kCosine;
+                   : recipe.schedule.type == ScheduleType::kLinear ? ScheduleShape::kLinear
+                                                                   : ScheduleShape::kCosine;
   schedule.total_steps = total_steps;
   schedule.warmup_steps = recipe.schedule.warmup_steps.value_or(
       static_cast<int64_t>(std::ceil(recipe.schedule.warmup_ratio * static_cast<double>(total_steps))));
@@ -188,7 +205,9 @@ LossScaler make_loss_scaler(const Recipe& recipe) {
 LoaderOptions loader_options(const Recipe& recipe) {
   LoaderOptions options;
   options.micro_batch_size = recipe.train.per_device_batch_size;
-  options.accumulation = [steps = recipe.train.gradient_accumulation_steps](int64_t) { return static_cast<int>(steps); };
+  options.accumulation = [steps = recipe.train.gradient_accumulation_steps](int64_t) {
+    return static_cast<int>(steps);
+  };
   options.seed = static_cast<uint64_t>(recipe.train.seed);
   options.shuffle = recipe.train.shuffle;
   options.group_by_modality_length = recipe.data.group_by_modality_length && recipe.train.shuffle;

@@ -37,9 +37,9 @@ InputParts assemble_inputs(const Recipe& recipe, Command command);
 /// The model with its weights, and the adapter of model.adapter or of the lora section.
 struct ModelParts {
   std::unique_ptr<LlavaModel> model;
-  std::vector<WeightSource> sources;      ///< kept mapped: frozen weights are looked at in place
-  std::optional<AdapterConfig> adapter;   ///< of the LoRA layers on the model
-  int64_t mapped_bytes = 0;               ///< of weights that are looked at in their files
+  std::vector<WeightSource> sources;     ///< kept mapped: frozen weights are looked at in place
+  std::optional<AdapterConfig> adapter;  ///< of the LoRA layers on the model
+  int64_t mapped_bytes = 0;              ///< of weights that are looked at in their files
 };
 
 /// Errors: input_error, usage_error.

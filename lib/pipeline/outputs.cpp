@@ -13,9 +13,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 namespace {
 
-constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
-                                           "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json",
-                                           "generation_config.json"};
+constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.json",     "merges.txt",      "chat_template.jinja",   "chat_template.json",      "generation_config.json"};
 
 /// The folder under a temporary name until everything in it is written.
 class FolderInProgress {
@@ -53,8 +53,13 @@ void copy_if_there(const fs::path& from, const fs::path& to, const char* name) {
 void add_image_token(const fs::path& file, int64_t id) {
   if (!fs::exists(file)) return;
   auto json = Json::parse(read_file(file));
-  json["added_tokens"].push_back({{"id", id}, {"content", "<image>"}, {"single_word", false}, {"lstrip", false}, {"rstrip", false},
-                                  {"normalized", false}, {"special", true}});
+  json["added_tokens"].push_back({{"id", id},
+                                  {"content", "<image>"},
+                                  {"single_word", false},
+                                  {"lstrip", false},
+                                  {"rstrip", false},
+                                  {"normalized", false},
+                                  {"special", true}});
   write_file_atomic(file, json.dump());
 }
 
@@ -64,12 +69,21 @@ Json composed_config(const Recipe& recipe, const InputParts& inputs) {
   auto vision = Json::parse(read_file(fs::path(*recipe.model.vision_tower) / "config.json"));
   if (vision.contains("vision_config")) vision = vision["vision_config"];
   const auto& c = inputs.config;
-  Json config = {{"architectures", {"LlavaForConditionalGeneration"}}, {"model_type", "llava"}, {"text_config", text}, {"vision_config", vision},
-                 {"image_token_index", c.image_token_id}, {"image_seq_length", c.features_per_tile()}, {"projector_hidden_act", "gelu"},
-                 {"multimodal_projector_bias", true}, {"vision_feature_layer", c.feature_states[0] - c.vision->num_hidden_layers - 1},
-                 {"vision_feature_select_strategy", c.keep_class_token ? "full" : "default"}, {"tie_word_embeddings", c.text.tie_word_embeddings}};
+  Json config = {{"architectures", {"LlavaForConditionalGeneration"}},
+                 {"model_type", "llava"},
+                 {"text_config", text},
+                 {"vision_config", vision},
+                 {"image_token_index", c.image_token_id},
+                 {"image_seq_length", c.features_per_tile()},
+                 {"projector_hidden_act", "gelu"},
+                 {"multimodal_projector_bias", true},
+                 {"vision_feature_layer", c.feature_states[0] - c.vision->num_hidden_layers - 1},
+                 {"vision_feature_select_strategy", c.keep_class_token ? "full" : "default"},
+                 {"tie_word_embeddings", c.text.tie_word_embeddings}};
   config["text_config"]["vocab_size"] = std::max(c.text.vocab_size, c.image_token_id + 1);
-  if (c.projector.num_linears != 2) config["mm_projector_type"] = c.projector.num_linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", c.projector.num_linears);
+  if (c.projector.num_linears != 2)
+    config["mm_projector_type"] =
+        c.projector.num_linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", c.projector.num_linears);
   return config;
 }
 
@@ -78,14 +92,17 @@ Json composed_config(const Recipe& recipe, const InputParts& inputs) {
 void write_projector(LlavaModel& model, const fs::path& file) {
   std::map<std::string, Tensor> tensors;
   model.visit([&](const std::string& name, Tensor& tensor) {
-    if (component_of(name) == Component::kProjector) tensors[name.substr(std::string("model.").size())] = tensor.detach();
+    if (component_of(name) == Component::kProjector)
+      tensors[name.substr(std::string("model.").size())] = tensor.detach();
   });
   write_safetensors(file, tensors);
 }
 
 void write_memory(const fs::path& file, Command command, const Recipe& recipe, int64_t peak_allocated_bytes) {
-  const Json json = {{"command", command_name(command)}, {"hardware", {{"name", recipe.hardware.name}}},
-                     {"peak_allocated_bytes", peak_allocated_bytes}, {"host", {{"peak_bytes", peak_resident_bytes()}}}};
+  const Json json = {{"command", command_name(command)},
+                     {"hardware", {{"name", recipe.hardware.name}}},
+                     {"peak_allocated_bytes", peak_allocated_bytes},
+                     {"host", {{"peak_bytes", peak_resident_bytes()}}}};
   write_file_atomic(file, json.dump(2) + "\n");
 }
 
@@ -93,14 +110,18 @@ void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelPart
   const fs::path source = recipe.model.path;
   const bool composed = recipe.model.vision_tower.has_value();
   FolderInProgress folder(dir);
-  export_weights(*parts.model, parts.sources, folder.path(), to_scalar_type(recipe.precision.parameters), composed ? inputs.config.image_token_id + 1 : 0);
+  export_weights(*parts.model, parts.sources, folder.path(), to_scalar_type(recipe.precision.parameters),
+                 composed ? inputs.config.image_token_id + 1 : 0);
   for (const char* name : kTokenizerFiles) copy_if_there(source, folder.path(), name);
   for (const char* name : {"preprocessor_config.json", "processor_config.json"})
     copy_if_there(composed ? fs::path(*recipe.model.vision_tower) : source, folder.path(), name);
   if (composed) {
     write_file_atomic(folder.path() / "config.json", composed_config(recipe, inputs).dump(2) + "\n");
-    if (!inputs.tokenizer->id_of("<image>")) add_image_token(folder.path() / "tokenizer.json", inputs.config.image_token_id);
-    const Json processor = {{"processor_class", "LlavaProcessor"}, {"image_token", "<image>"}, {"patch_size", inputs.config.vision->patch_size},
+    if (!inputs.tokenizer->id_of("<image>"))
+      add_image_token(folder.path() / "tokenizer.json", inputs.config.image_token_id);
+    const Json processor = {{"processor_class", "LlavaProcessor"},
+                            {"image_token", "<image>"},
+                            {"patch_size", inputs.config.vision->patch_size},
                             {"num_additional_image_tokens", inputs.config.vision->siglip ? 0 : 1},
                             {"vision_feature_select_strategy", inputs.config.keep_class_token ? "full" : "default"}};
     write_file_atomic(folder.path() / "processor_config.json", processor.dump(2) + "\n");

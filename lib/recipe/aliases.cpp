@@ -34,8 +34,12 @@ Value truncation_name(const Value& value) {
   return rename(value, {{"delete", "drop"}, {"left", "cut_text"}, {"right", "cut_text"}, {"raise", "error"}});
 }
 Value optimizer_name(const Value& value) {
-  return rename(value, {{"adamw_torch", "adamw"}, {"adamw_torch_fused", "adamw"}, {"adamw_hf", "adamw"},
-                        {"adamw_bnb_8bit", "adamw8bit"}, {"adamw_8bit", "adamw8bit"}, {"paged_adamw_8bit", "adamw8bit"},
+  return rename(value, {{"adamw_torch", "adamw"},
+                        {"adamw_torch_fused", "adamw"},
+                        {"adamw_hf", "adamw"},
+                        {"adamw_bnb_8bit", "adamw8bit"},
+                        {"adamw_8bit", "adamw8bit"},
+                        {"paged_adamw_8bit", "adamw8bit"},
                         {"lion_32bit", "lion"}});
 }
 Value schedule_name(const Value& value) { return rename(value, {{"constant_with_warmup", "constant"}}); }
@@ -172,7 +176,8 @@ std::string dotted(std::string_view section, std::string_view key) {
 void take_aliases(Object& object, std::string_view section, std::vector<Found>& found) {
   const auto& real = section_keys(section);
   for (const auto& [name, value] : object)
-    if (const auto* alias = find_alias(name); alias != nullptr && std::find(real.begin(), real.end(), name) == real.end())
+    if (const auto* alias = find_alias(name);
+        alias != nullptr && std::find(real.begin(), real.end(), name) == real.end())
       found.push_back({alias, std::string(section), name, value});
   for (const auto& entry : found)
     if (entry.section == section) object.erase(entry.name);
@@ -184,8 +189,7 @@ void drop_contradicted_format(std::vector<Found>& found) {
   const bool any_on = std::any_of(found.begin(), found.end(), [&](const Found& entry) {
     return is_format(entry) && entry.value.boolean() != nullptr && *entry.value.boolean();
   });
-  if (any_on)
-    std::erase_if(found, [&](const Found& entry) { return is_format(entry) && entry.value == Value(false); });
+  if (any_on) std::erase_if(found, [&](const Found& entry) { return is_format(entry) && entry.value == Value(false); });
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace vlmtune {
 
 struct Alias {
   std::string_view name;
-  std::string_view section, key;               // the setting meant
-  Value (*convert)(const Value&) = nullptr;    // from the other tool's values to ours; nullptr: as it is
+  std::string_view section, key;             // the setting meant
+  Value (*convert)(const Value&) = nullptr;  // from the other tool's values to ours; nullptr: as it is
 };
 
 std::span<const Alias> alias_table();

@@ -8,8 +8,7 @@ namespace vlmtune {
 namespace {
 
 void require(const std::string& origin, bool present, const char* pointer, Command command, const char* hint) {
-  if (!present)
-    throw usage_error("{}: {}: not given, {} needs it ({})", origin, pointer, command_name(command), hint);
+  if (!present) throw usage_error("{}: {}: not given, {} needs it ({})", origin, pointer, command_name(command), hint);
 }
 
 void check_inputs(const Recipe& r, Command command, const std::string& origin) {
@@ -31,16 +30,19 @@ void check_training(const Recipe& r, Command command, const std::string& origin)
   if (command == Command::kPretrain && r.freeze.vision_tower && r.freeze.projector && r.freeze.language_model)
     throw usage_error("{}: /freeze: everything is frozen, expected at least one part to train", origin);
   if (command == Command::kLoraFinetune && !r.freeze.language_model)
-    throw usage_error("{}: /freeze/language_model: found false, expected true beside LoRA; full fine-tuning is pretrain "
-                      "with freeze.language_model false", origin);
+    throw usage_error(
+        "{}: /freeze/language_model: found false, expected true beside LoRA; full fine-tuning is pretrain "
+        "with freeze.language_model false",
+        origin);
   if (r.schedule.warmup_steps.value_or(0) > 0 && r.schedule.warmup_ratio > 0)
-    throw usage_error("{}: /schedule/warmup_steps: found {} beside warmup_ratio {}, expected only one of the two", origin,
-                      *r.schedule.warmup_steps, r.schedule.warmup_ratio);
+    throw usage_error("{}: /schedule/warmup_steps: found {} beside warmup_ratio {}, expected only one of the two",
+                      origin, *r.schedule.warmup_steps, r.schedule.warmup_ratio);
   if (r.train.max_steps && r.schedule.warmup_steps && *r.schedule.warmup_steps > *r.train.max_steps)
     throw usage_error("{}: /schedule/warmup_steps: found {}, expected at most train.max_steps {}", origin,
                       *r.schedule.warmup_steps, *r.train.max_steps);
   if (r.train.eval_steps > 0 && r.data.validation.empty())
-    throw usage_error("{}: /train/eval_steps: found {} without data.validation, expected 0", origin, r.train.eval_steps);
+    throw usage_error("{}: /train/eval_steps: found {} without data.validation, expected 0", origin,
+                      r.train.eval_steps);
   if (!r.precision.loss_scale.dynamic && r.precision.compute != Precision::kFp16)
     log_warning("{}: precision.loss_scale has no effect with precision.compute {}", origin,
                 recipe_name(r.precision.compute));

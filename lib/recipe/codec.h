@@ -17,7 +17,9 @@ struct NoVisitor {
   void operator()(const Field&, T&) {}
 };
 template <typename T>
-concept Section = requires(NoVisitor& visitor, T& section) { visit_fields(visitor, section); };
+concept Section = requires(NoVisitor& visitor, T& section) {
+  visit_fields(visitor, section);
+};
 
 template <typename T>
 struct Codec;
@@ -85,7 +87,7 @@ struct Codec<std::string> {
 };
 
 template <typename Enum>
-  requires std::is_enum_v<Enum>
+requires std::is_enum_v<Enum>
 struct Codec<Enum> {
   static std::string expected(const Field&) {
     std::string text;

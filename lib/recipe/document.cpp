@@ -108,10 +108,10 @@ void append_text(std::string& out, const Value& value, int indent) {
     return;
   }
   const bool empty = array != nullptr ? array->empty() : object->empty();
-  const bool one_line = indent < 0 || empty ||
-                        (array != nullptr && std::all_of(array->begin(), array->end(), [](const Value& element) {
-                           return is_plain(element) || element.array() != nullptr;
-                         }));
+  const bool one_line =
+      indent < 0 || empty || (array != nullptr && std::all_of(array->begin(), array->end(), [](const Value& element) {
+                                return is_plain(element) || element.array() != nullptr;
+                              }));
   const int inner = one_line ? -1 : indent + 2;
   const std::string separator = one_line ? "" : "\n" + std::string(static_cast<size_t>(inner), ' ');
   bool first = true;

@@ -74,7 +74,8 @@ void visit_fields(V& v, ModelRecipe& s) {
   v({"projector", kByAll, "projector weights written by an earlier pretrain"}, s.projector);
   v({"mm_projector_type", kByAll, "null: the checkpoint's; mlp2x_gelu for a new projector", {}, "linear|mlpNx_gelu"},
     s.mm_projector_type);
-  v({"vision_select_layer", kByAll, "vision layer whose output is used; null: the checkpoint's, -2 for a new projector"},
+  v({"vision_select_layer", kByAll,
+     "vision layer whose output is used; null: the checkpoint's, -2 for a new projector"},
     s.vision_select_layer);
   v({"chat_template", kByAll, "null: the checkpoint's own"}, s.chat_template);
 }
@@ -104,10 +105,14 @@ void visit_fields(V& v, DataRecipe& s) {
 
 template <typename V>
 void visit_fields(V& v, ImageRecipe& s) {
-  v({"aspect_ratio", kByAll, "how pictures meet the tower's square; model: as the checkpoint says", {},
+  v({"aspect_ratio",
+     kByAll,
+     "how pictures meet the tower's square; model: as the checkpoint says",
+     {},
      "model|square|pad|anyres|anyres_max_N|dynamic"},
     s.aspect_ratio);
-  v({"grid_pinpoints", kByAll, "[height, width] choices of anyres; null: the checkpoint's", kFromOne}, s.grid_pinpoints);
+  v({"grid_pinpoints", kByAll, "[height, width] choices of anyres; null: the checkpoint's", kFromOne},
+    s.grid_pinpoints);
   v({"min_pixels", kByAll, "enlarge smaller pictures", kFromOne}, s.min_pixels);
   v({"max_pixels", kByAll, "shrink larger pictures", kFromOne}, s.max_pixels);
   v({"adaptive", kByAll, "resolution by image complexity"}, s.adaptive);
@@ -118,7 +123,8 @@ template <typename V>
 void visit_fields(V& v, FreezeRecipe& s) {
   v({"vision_tower", kByTraining, "do not train the vision tower"}, s.vision_tower);
   v({"projector", kByTraining, "do not train the projector"}, s.projector);
-  v({"language_model", kByTraining, "do not train the language model's own weights; false in pretrain is full fine-tuning"},
+  v({"language_model", kByTraining,
+     "do not train the language model's own weights; false in pretrain is full fine-tuning"},
     s.language_model);
   v({"stages", kByTraining, "freezing that changes during the run"}, s.stages);
 }
@@ -164,10 +170,12 @@ template <typename V>
 void visit_fields(V& v, MemoryRecipe& s) {
   v({"budget", kByAll, "device memory that the run may use, e.g. \"8GB\""}, s.budget);
   v({"plan", kByAll, "auto: choose the techniques that fit the budget"}, s.plan);
-  v({"checkpointing", kByTraining, "language blocks recomputed in backward", {}, kCheckpointingPattern}, s.checkpointing);
+  v({"checkpointing", kByTraining, "language blocks recomputed in backward", {}, kCheckpointingPattern},
+    s.checkpointing);
   v({"vision_checkpointing", kByTraining, "the same for a trained vision tower", {}, kCheckpointingPattern},
     s.vision_checkpointing);
-  v({"loss_chunk_tokens", kByTraining, "tokens whose logits exist at a time; 0: all", kNotNegative}, s.loss_chunk_tokens);
+  v({"loss_chunk_tokens", kByTraining, "tokens whose logits exist at a time; 0: all", kNotNegative},
+    s.loss_chunk_tokens);
   v({"attention", kByAll, "attention algorithm", {}, "auto|math|chunked:N|window:N"}, s.attention);
   v({"offload", kByAll, "what leaves the device's memory"}, s.offload);
   v({"on_oom", kByAll, "what to do when memory runs out"}, s.on_oom);
@@ -244,8 +252,11 @@ void visit_fields(V& v, Hardware& s) {
 template <typename V>
 void visit_fields(V& v, OutputRecipe& s) {
   v({"dir", kByAll, "run directory"}, s.dir);
-  v({"save_total_limit", kByTraining, "checkpoints kept in all, the newest and the best among them; 0: every one", kNotNegative}, s.save_total_limit);
-  v({"keep_best", kByTraining, "best checkpoints that always stay (lowest evaluation loss, else training loss)", kNotNegative},
+  v({"save_total_limit", kByTraining, "checkpoints kept in all, the newest and the best among them; 0: every one",
+     kNotNegative},
+    s.save_total_limit);
+  v({"keep_best", kByTraining, "best checkpoints that always stay (lowest evaluation loss, else training loss)",
+     kNotNegative},
     s.keep_best);
   v({"retention", kByTraining, "count, or loss-drop: older checkpoints go once the loss has fallen by 2.5 %"},
     s.retention);

@@ -74,7 +74,8 @@ void merge_value(Value& base, const Value& over) {
 }
 
 void erase_setting(Object& document, std::string_view section, std::string_view key) {
-  if (Value* found = document.find(section); found != nullptr && found->object() != nullptr) found->object()->erase(key);
+  if (Value* found = document.find(section); found != nullptr && found->object() != nullptr)
+    found->object()->erase(key);
 }
 
 /// A layer that sets one of two alternatives takes the other away from the layers below.

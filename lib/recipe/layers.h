@@ -9,9 +9,9 @@
 namespace vlmtune {
 
 struct Layer {
-  std::string origin;              // for errors: the file, or "--set key=value"
-  Object content;                  // aliases resolved; hardware always an object
-  bool names_hardware = false;     // it chooses a device, which replaces the one of earlier layers as a whole
+  std::string origin;           // for errors: the file, or "--set key=value"
+  Object content;               // aliases resolved; hardware always an object
+  bool names_hardware = false;  // it chooses a device, which replaces the one of earlier layers as a whole
 };
 
 /// The file's layers, what it extends first. Errors: usage_error for missing files, bad syntax and cycles.

@@ -80,8 +80,10 @@ Recipe load_recipe(const fs::path& file, Command command, const std::vector<std:
   derive_accumulation(document, origin, recipe.train);
   warn_of_unused(document, origin, command);
   if (command == Command::kLoraFinetune && !recipe.lora)
-    throw usage_error("{}: /lora: found null, expected an object; full fine-tuning is pretrain with "
-                      "freeze.language_model false", origin);
+    throw usage_error(
+        "{}: /lora: found null, expected an object; full fine-tuning is pretrain with "
+        "freeze.language_model false",
+        origin);
   if (command != Command::kLoraFinetune) recipe.lora.reset();
   check_recipe(recipe, command, origin, options.require_inputs);
   return recipe;

@@ -66,7 +66,8 @@ struct ReferenceWriter {
     for (const auto& limit : availability_table())
       if (limit.pointer == pointer + "/" + std::string(field.key))
         doc += fmt::format(" (today: {})", alternatives(limit.works));
-    out += fmt::format("| `{}{}` | {} | {} | {} |\n", prefix, field.key, escaped(expected), escaped(usual), escaped(doc));
+    out +=
+        fmt::format("| `{}{}` | {} | {} | {} |\n", prefix, field.key, escaped(expected), escaped(usual), escaped(doc));
   }
 };
 

@@ -42,13 +42,13 @@ struct Reserved {
 };
 
 struct ModelRecipe {
-  std::string path;                                // a HF folder: a LLaVA checkpoint, or a bare language model
-  std::optional<std::string> vision_tower;         // needed with a bare language model
-  std::optional<std::string> adapter;              // PEFT folder, applied on top
-  std::optional<std::string> projector;            // projector weights of an earlier pretrain
-  std::optional<std::string> mm_projector_type;    // null: the checkpoint's; mlp2x_gelu for a new projector
-  std::optional<int64_t> vision_select_layer;      // null: the checkpoint's; -2 for a new projector
-  std::optional<std::string> chat_template;        // null: the checkpoint's
+  std::string path;                              // a HF folder: a LLaVA checkpoint, or a bare language model
+  std::optional<std::string> vision_tower;       // needed with a bare language model
+  std::optional<std::string> adapter;            // PEFT folder, applied on top
+  std::optional<std::string> projector;          // projector weights of an earlier pretrain
+  std::optional<std::string> mm_projector_type;  // null: the checkpoint's; mlp2x_gelu for a new projector
+  std::optional<int64_t> vision_select_layer;    // null: the checkpoint's; -2 for a new projector
+  std::optional<std::string> chat_template;      // null: the checkpoint's
   bool operator==(const ModelRecipe&) const = default;
 };
 
@@ -64,18 +64,18 @@ struct DataRecipe {
   std::vector<std::string> validation;
   std::optional<std::string> image_folder;
   DataFormat format = DataFormat::kAuto;
-  int64_t max_length = 2048;                       // tokens of a row, image tokens included
+  int64_t max_length = 2048;  // tokens of a row, image tokens included
   Truncation truncation = Truncation::kDrop;
   bool group_by_modality_length = true;
   bool packing = false;
   int64_t num_workers = 2;
-  double bad_sample_budget = 0.01;                 // share of rows that may be unusable before the run stops
+  double bad_sample_budget = 0.01;  // share of rows that may be unusable before the run stops
   std::optional<std::string> embedding_cache;
   bool operator==(const DataRecipe&) const = default;
 };
 
 struct ImageRecipe {
-  std::string aspect_ratio = "model";              // model|square|pad|anyres|anyres_max_N|dynamic
+  std::string aspect_ratio = "model";                                 // model|square|pad|anyres|anyres_max_N|dynamic
   std::optional<std::vector<std::array<int64_t, 2>>> grid_pinpoints;  // [height, width] in pixels
   std::optional<int64_t> min_pixels, max_pixels;
   Reserved adaptive;
@@ -96,8 +96,8 @@ struct FreezeRecipe {
 struct TargetModules {
   enum class Kind { kList, kAllLinear, kRegex };
   Kind kind = Kind::kList;
-  std::vector<std::string> names;                  // kList
-  std::string regex;                               // kRegex, without the "regex:" prefix
+  std::vector<std::string> names;  // kList
+  std::string regex;               // kRegex, without the "regex:" prefix
   bool operator==(const TargetModules&) const = default;
 };
 
@@ -110,12 +110,12 @@ struct LoraRecipe {
   std::string bias = "none";
   bool use_rslora = false;
   std::vector<std::string> modules_to_save;
-  std::optional<std::string> init_from;            // a PEFT folder whose A and B start the training
+  std::optional<std::string> init_from;  // a PEFT folder whose A and B start the training
   bool operator==(const LoraRecipe&) const = default;
 };
 
 struct QuantizationRecipe {
-  int64_t bits = 16;                               // 4|8|16; 16 = not quantised
+  int64_t bits = 16;  // 4|8|16; 16 = not quantised
   QuantizationType type = QuantizationType::kNf4;
   bool double_quant = true;
   std::vector<std::string> skip_modules;
@@ -125,33 +125,33 @@ struct QuantizationRecipe {
 /// "dynamic", or a constant factor on the loss before backward (fp16 only).
 struct LossScale {
   bool dynamic = true;
-  double value = 1;                                // the factor when not dynamic
+  double value = 1;  // the factor when not dynamic
   bool operator==(const LossScale&) const = default;
 };
 
 struct PrecisionRecipe {
   Precision compute = Precision::kBf16;
-  Precision parameters = Precision::kBf16;         // storage of the weights in memory
+  Precision parameters = Precision::kBf16;  // storage of the weights in memory
   Precision norms = Precision::kFp32;
   LossScale loss_scale;
   bool operator==(const PrecisionRecipe&) const = default;
 };
 
 struct OffloadRecipe {
-  std::string optimizer = "none";                  // none|cpu
-  std::string gradients = "none";                  // none|cpu
-  std::string parameters = "none";                 // none|cpu|disk
-  std::string activations = "none";                // none|cpu
+  std::string optimizer = "none";    // none|cpu
+  std::string gradients = "none";    // none|cpu
+  std::string parameters = "none";   // none|cpu|disk
+  std::string activations = "none";  // none|cpu
   bool operator==(const OffloadRecipe&) const = default;
 };
 
 struct MemoryRecipe {
-  std::optional<std::string> budget;               // "8GB"; a size that parse_bytes() reads
+  std::optional<std::string> budget;  // "8GB"; a size that parse_bytes() reads
   MemoryPlan plan = MemoryPlan::kManual;
-  std::string checkpointing = "full";              // none|full|selective|every:N, of the language model's blocks
-  std::string vision_checkpointing = "full";       // the same for the vision tower; no effect on a frozen one
-  int64_t loss_chunk_tokens = 1024;                // 0: logits of all tokens at once
-  std::string attention = "auto";                  // auto|math|chunked:N|window:N
+  std::string checkpointing = "full";         // none|full|selective|every:N, of the language model's blocks
+  std::string vision_checkpointing = "full";  // the same for the vision tower; no effect on a frozen one
+  int64_t loss_chunk_tokens = 1024;           // 0: logits of all tokens at once
+  std::string attention = "auto";             // auto|math|chunked:N|window:N
   OffloadRecipe offload;
   OnOom on_oom = OnOom::kFail;
   bool operator==(const MemoryRecipe&) const = default;
@@ -160,12 +160,12 @@ struct MemoryRecipe {
 struct OptimizerRecipe {
   OptimizerName name = OptimizerName::kAdamw;
   double learning_rate = 2e-4;
-  std::optional<double> projector_learning_rate;   // null: learning_rate
-  std::optional<double> vision_learning_rate;      // null: learning_rate
+  std::optional<double> projector_learning_rate;  // null: learning_rate
+  std::optional<double> vision_learning_rate;     // null: learning_rate
   std::array<double, 2> betas{0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0;
-  double max_grad_norm = 1;                        // 0: no clipping
+  double max_grad_norm = 1;  // 0: no clipping
   bool operator==(const OptimizerRecipe&) const = default;
 };
 
@@ -178,7 +178,7 @@ struct AccumulationStage {
 
 struct ScheduleRecipe {
   ScheduleType type = ScheduleType::kCosine;
-  std::optional<int64_t> warmup_steps;             // at most one of the two is above 0
+  std::optional<int64_t> warmup_steps;  // at most one of the two is above 0
   double warmup_ratio = 0.03;
   double min_lr_ratio = 0;
   std::optional<std::vector<AccumulationStage>> accumulation_stages;
@@ -187,13 +187,13 @@ struct ScheduleRecipe {
 
 struct TrainRecipe {
   double num_train_epochs = 1;
-  std::optional<int64_t> max_steps;                // optimizer steps; wins over num_train_epochs
+  std::optional<int64_t> max_steps;  // optimizer steps; wins over num_train_epochs
   int64_t per_device_batch_size = 1;
-  int64_t gradient_accumulation_steps = 1;         // already derived when global_batch_size is given
+  int64_t gradient_accumulation_steps = 1;  // already derived when global_batch_size is given
   std::optional<int64_t> global_batch_size;
   int64_t logging_steps = 1;
-  int64_t save_steps = 500;                        // 0: only at the end
-  int64_t eval_steps = 0;                          // 0: only at the end, when there is validation data
+  int64_t save_steps = 500;  // 0: only at the end
+  int64_t eval_steps = 0;    // 0: only at the end, when there is validation data
   int64_t seed = 42;
   bool shuffle = true;
   bool deterministic = true;
@@ -209,24 +209,24 @@ struct ParallelRecipe {
 /// A device as data: recipes/hardware/<name>.json, or an inline object. Unknown figures are null.
 struct Hardware {
   std::string name = "cpu";
-  std::string device = "cpu";                      // cpu|cuda|npu
-  std::optional<int64_t> capacity_bytes;           // null: what the machine has
+  std::string device = "cpu";             // cpu|cuda|npu
+  std::optional<int64_t> capacity_bytes;  // null: what the machine has
   std::optional<double> memory_bandwidth_bytes_per_s;
-  std::map<std::string, double> flops;             // peak operations per second by precision: "bf16" -> 3.12e14
-  std::optional<double> link_bytes_per_s;          // to other devices
-  std::optional<double> host_link_bytes_per_s;     // to the host's memory
-  int64_t context_bytes = 0;                       // taken by the driver before the first tensor
+  std::map<std::string, double> flops;          // peak operations per second by precision: "bf16" -> 3.12e14
+  std::optional<double> link_bytes_per_s;       // to other devices
+  std::optional<double> host_link_bytes_per_s;  // to the host's memory
+  int64_t context_bytes = 0;                    // taken by the driver before the first tensor
   int64_t cublas_workspace_bytes = 0;
-  std::optional<std::string> arch;                 // "sm_80"
+  std::optional<std::string> arch;  // "sm_80"
   bool operator==(const Hardware&) const = default;
 };
 
 struct OutputRecipe {
   std::optional<std::string> dir;
-  int64_t save_total_limit = 3;                    // checkpoints in all, best and newest first; 0: every one
+  int64_t save_total_limit = 3;  // checkpoints in all, best and newest first; 0: every one
   int64_t keep_best = 1;
   Retention retention = Retention::kCount;
-  bool merge_adapter = false;                      // also write OUT/merged, a full model
+  bool merge_adapter = false;  // also write OUT/merged, a full model
   bool tensorboard = false;
   std::optional<std::string> prometheus;
   bool operator==(const OutputRecipe&) const = default;
@@ -234,14 +234,14 @@ struct OutputRecipe {
 
 struct GenerationRecipe {
   int64_t max_new_tokens = 512;
-  double temperature = 0;                          // 0: greedy
+  double temperature = 0;  // 0: greedy
   double top_p = 1;
-  int64_t top_k = 0;                               // 0: off
+  int64_t top_k = 0;  // 0: off
   double repetition_penalty = 1;
   int64_t seed = 42;
   std::vector<std::string> stop;
-  int64_t batch_size = 1;                          // rows decoded together
-  std::optional<int64_t> prompt_tokens;            // synthetic prompt of profile-memory
+  int64_t batch_size = 1;                // rows decoded together
+  std::optional<int64_t> prompt_tokens;  // synthetic prompt of profile-memory
   KvCacheType kv_cache = KvCacheType::kCompute;
   std::optional<int64_t> window;
   LogitsKept logits = LogitsKept::kLast;
@@ -253,7 +253,7 @@ struct Recipe {
   DataRecipe data;
   ImageRecipe image;
   FreezeRecipe freeze;
-  std::optional<LoraRecipe> lora;                  // set for lora-finetune, null for pretrain and infer
+  std::optional<LoraRecipe> lora;  // set for lora-finetune, null for pretrain and infer
   QuantizationRecipe quantization;
   PrecisionRecipe precision;
   MemoryRecipe memory;

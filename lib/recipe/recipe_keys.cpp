@@ -50,10 +50,8 @@ struct Hint {
   std::string_view key, text;
 };
 constexpr Hint kHints[] = {
-    {"resume_from_checkpoint", "--resume on the command line"},
-    {"resume", "--resume on the command line"},
-    {"deepspeed", "the sections parallel and memory.offload"},
-    {"tf32", "precision.compute"},
+    {"resume_from_checkpoint", "--resume on the command line"}, {"resume", "--resume on the command line"},
+    {"deepspeed", "the sections parallel and memory.offload"},  {"tf32", "precision.compute"},
     {"drop_ratio", "image.token_pruning with a keep_ratio"},
 };
 
@@ -68,8 +66,7 @@ const std::vector<std::string>& section_keys(std::string_view section) {
 std::string suggest_key(std::string_view key, std::string_view pointer, const std::vector<std::string>& siblings) {
   for (const auto& hint : kHints)
     if (hint.key == key) return fmt::format(", use {}", hint.text);
-  if (const auto name = nearest_name(key, siblings); !name.empty())
-    return fmt::format(", did you mean \"{}\"?", name);
+  if (const auto name = nearest_name(key, siblings); !name.empty()) return fmt::format(", did you mean \"{}\"?", name);
   std::vector<std::string> leaves;  // the same leaf name in another section
   for (const auto& [section, keys] : all_keys())
     if (!section.empty()) leaves.insert(leaves.end(), keys.begin(), keys.end());

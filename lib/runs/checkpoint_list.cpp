@@ -48,7 +48,8 @@ void read_trainer_state(CheckpointInfo& info) {
     if (!line.is_object()) continue;
     const auto step = line.find("step");
     if (step == line.end() || !step->is_number() || step->get<double>() > static_cast<double>(info.step)) continue;
-    if (const auto loss = line.find("loss"); loss != line.end() && loss->is_number()) info.train_loss = loss->get<double>();
+    if (const auto loss = line.find("loss"); loss != line.end() && loss->is_number())
+      info.train_loss = loss->get<double>();
     if (const auto loss = line.find("eval_loss");
         loss != line.end() && loss->is_number() && step->get<double>() == static_cast<double>(info.step))
       info.eval_loss = loss->get<double>();

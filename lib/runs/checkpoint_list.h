@@ -13,8 +13,8 @@ struct CheckpointInfo {
   std::string name;
   std::filesystem::path path;
   int64_t step = 0;
-  int64_t bytes = 0;                 // what its removal frees
-  std::string_view marker;           // the file that makes it whole: removed first
+  int64_t bytes = 0;        // what its removal frees
+  std::string_view marker;  // the file that makes it whole: removed first
   std::optional<double> eval_loss, train_loss;
 };
 

@@ -96,7 +96,8 @@ Manifest read_manifest(const fs::path& folder) {
   const auto path = folder / kManifestName;
   const auto document = json::parse(read_file(path), nullptr, false);
   const auto broken = [&](std::string_view what) {
-    return input_error("{}: {}, expected {{\"step\", \"files\": {{name: {{\"size\", \"sha256\"}}}}}}", path.string(), what);
+    return input_error("{}: {}, expected {{\"step\", \"files\": {{name: {{\"size\", \"sha256\"}}}}}}", path.string(),
+                       what);
   };
   if (!document.is_object()) throw broken("is no JSON object");
   Manifest manifest;
@@ -105,8 +106,8 @@ Manifest read_manifest(const fs::path& folder) {
   manifest.step = document["step"].get<int64_t>();
   for (const auto& [name, entry] : document["files"].items()) {
     if (!is_inside(name)) throw broken(fmt::format("/files/{} is no path inside the folder", name));
-    if (!entry.is_object() || !entry.contains("size") || !entry["size"].is_number_integer() || !entry.contains("sha256") ||
-        !entry["sha256"].is_string())
+    if (!entry.is_object() || !entry.contains("size") || !entry["size"].is_number_integer() ||
+        !entry.contains("sha256") || !entry["sha256"].is_string())
       throw broken(fmt::format("/files/{} is incomplete", name));
     manifest.files[name] = {entry["size"].get<int64_t>(), entry["sha256"].get<std::string>()};
   }
@@ -130,7 +131,8 @@ Manifest verify_checkpoint(const fs::path& folder, VerifyDepth depth) {
   return manifest;
 }
 
-CheckpointWriter::CheckpointWriter(fs::path checkpoints, int64_t step) : checkpoints_(std::move(checkpoints)), step_(step) {
+CheckpointWriter::CheckpointWriter(fs::path checkpoints, int64_t step)
+    : checkpoints_(std::move(checkpoints)), step_(step) {
   temporary_ = checkpoints_ / (std::string(kTemporaryPrefix) + checkpoint_name(step));
   std::error_code error;
   fs::create_directories(checkpoints_, error);
@@ -170,7 +172,8 @@ fs::path CheckpointWriter::seal(std::optional<double> train_loss, std::optional<
 }
 
 fs::path discarded_path(const fs::path& checkpoint) {
-  return checkpoint.parent_path() / fmt::format("{}{}{}", kTemporaryPrefix, checkpoint.filename().string(), kDiscardedSuffix);
+  return checkpoint.parent_path() /
+         fmt::format("{}{}{}", kTemporaryPrefix, checkpoint.filename().string(), kDiscardedSuffix);
 }
 
 bool is_temporary_checkpoint(std::string_view name) {

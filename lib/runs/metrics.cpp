@@ -76,7 +76,7 @@ MetricsWriter::~MetricsWriter() {
 }
 
 void MetricsWriter::append_line(const std::string& line) {
-  struct stat before{};
+  struct stat before {};
   const bool known = ::fstat(descriptor_, &before) == 0;
   for (size_t done = 0; done < line.size();) {
     const ssize_t put = ::write(descriptor_, line.data() + done, line.size() - done);

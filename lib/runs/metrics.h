@@ -8,13 +8,13 @@
 namespace vlmtune {
 
 struct StepMetrics {
-  int64_t step = 0;               // from 1
-  double epoch = 0;               // passes over the data so far
-  double loss = 0;                // before the update: mean over the supervised tokens of the whole step
-  double learning_rate = 0;       // used in this step
-  double grad_norm = 0;           // before clipping
+  int64_t step = 0;          // from 1
+  double epoch = 0;          // passes over the data so far
+  double loss = 0;           // before the update: mean over the supervised tokens of the whole step
+  double learning_rate = 0;  // used in this step
+  double grad_norm = 0;      // before clipping
   double loss_scale = 1;
-  int64_t samples = 0;            // rows of the step
+  int64_t samples = 0;  // rows of the step
   int64_t tokens = 0;
   int64_t label_tokens = 0;
   int64_t image_tokens = 0;

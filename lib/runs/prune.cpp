@@ -52,14 +52,16 @@ std::string prune_table(const PruneReport& report) {
   for (const auto& [checkpoint, reason] : plan.keep) text += row(checkpoint, "keep", reason);
   for (const auto& checkpoint : plan.remove)
     text += row(checkpoint, "delete", checkpoint.marker.empty() ? "left by a writer that is gone" : "");
-  for (const auto& [name, reason] : plan.skip) text += fmt::format("{:<24} {:>32}  {:<7} {}\n", name, "", "skip", reason);
+  for (const auto& [name, reason] : plan.skip)
+    text += fmt::format("{:<24} {:>32}  {:<7} {}\n", name, "", "skip", reason);
   if (!report.applied) {
     text += plan.remove.empty() ? "nothing to delete\n"
                                 : fmt::format("{} would be freed; --apply deletes\n", format_bytes(plan.freed_bytes));
     return text;
   }
   text += fmt::format("{} freed\n", format_bytes(report.result.freed_bytes));
-  for (const auto& [name, reason] : report.result.failed) text += fmt::format("{} could not be deleted: {}\n", name, reason);
+  for (const auto& [name, reason] : report.result.failed)
+    text += fmt::format("{} could not be deleted: {}\n", name, reason);
   return text;
 }
 

@@ -8,8 +8,8 @@
 namespace vlmtune {
 
 struct PruneOptions {
-  std::filesystem::path dir;     // a run directory, its checkpoints folder, or the output folder of another trainer
-  int64_t keep_last = 3;         // 0: no limit
+  std::filesystem::path dir;  // a run directory, its checkpoints folder, or the output folder of another trainer
+  int64_t keep_last = 3;      // 0: no limit
   int64_t keep_best = 1;
   bool apply = false;
 };
@@ -17,7 +17,7 @@ struct PruneOptions {
 struct PruneReport {
   std::filesystem::path folder;  // where the checkpoints are
   RetentionPlan plan;
-  RetentionResult result;        // empty without apply; `failed` says what could not be removed
+  RetentionResult result;  // empty without apply; `failed` says what could not be removed
   bool applied = false;
 };
 

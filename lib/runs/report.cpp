@@ -20,11 +20,20 @@ std::string escape_html(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -67,14 +76,15 @@ std::vector<ReportFigure> summary(const MetricsLog& log) {
       figures.push_back({"Best evaluation", fmt::format("{:.4f} at step {}", best->eval_loss, best->step)});
   }
   figures.push_back({"Time in steps", duration_text(seconds)});
-  if (seconds > 0) figures.push_back({"Tokens per second", fmt::format("{:.0f}", static_cast<double>(tokens) / seconds)});
+  if (seconds > 0)
+    figures.push_back({"Tokens per second", fmt::format("{:.0f}", static_cast<double>(tokens) / seconds)});
   if (peak > 0) figures.push_back({"Peak memory", format_bytes(peak)});
   return figures;
 }
 
 /// [[step, value]...] of one column; a gap (null) where the value is no number.
 template <typename Row, typename Number>
-json column(const std::vector<Row>& rows, Number Row::* member) {
+json column(const std::vector<Row>& rows, Number Row::*member) {
   json points = json::array();
   for (const auto& row : rows) points.push_back({row.step, row.*member});
   return points;
@@ -121,8 +131,8 @@ std::string gallery_html(const std::vector<GalleryItem>& gallery) {
   if (gallery.empty()) return {};
   std::string out = "<h2>Pictures and their captions</h2>\n<div class=\"gallery\">\n";
   for (const auto& item : gallery) {
-    out += fmt::format("<figure><img alt=\"\" loading=\"lazy\" src=\"{}\"><figcaption><p>{}</p>", escape_html(item.image),
-                       escape_html(item.caption));
+    out += fmt::format("<figure><img alt=\"\" loading=\"lazy\" src=\"{}\"><figcaption><p>{}</p>",
+                       escape_html(item.image), escape_html(item.caption));
     if (!item.truth.empty()) out += fmt::format("<p class=\"truth\"><span>true</span> {}</p>", escape_html(item.truth));
     out += "</figcaption></figure>\n";
   }
@@ -144,34 +154,38 @@ void write_report(const fs::path& run_dir, const ReportOptions& options) {
   const auto title = escape_html(options.title.empty() ? name.filename().string() : options.title);
   auto figures = options.figures;
   for (auto& figure : summary(log)) figures.push_back(std::move(figure));
-  std::string page = fmt::format("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-                                 "<title>{0}</title>\n<style>\n{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n",
-                                 title, kReportStyle);
+  std::string page = fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>{0}</title>\n<style>\n{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n",
+      title, kReportStyle);
   page += figures_html(figures);
-  page += log.steps.empty() && log.evaluations.empty() ? "<p>No step has been logged yet.</p>\n" : "<div id=\"charts\"></div>\n";
+  page += log.steps.empty() && log.evaluations.empty() ? "<p>No step has been logged yet.</p>\n"
+                                                       : "<div id=\"charts\"></div>\n";
   page += gallery_html(options.gallery);
   page += recipe_html(run.recipe());
   page += fmt::format("<footer>vlmtune {}</footer>\n</main>\n", VLMTUNE_VERSION);
-  page += fmt::format("<script>\nconst charts = {};\n{}</script>\n</body>\n</html>\n", script_json(charts_of(log)), kReportScript);
+  page += fmt::format("<script>\nconst charts = {};\n{}</script>\n</body>\n</html>\n", script_json(charts_of(log)),
+                      kReportScript);
   write_file_atomic(run.report(), page);
 }
 
 std::string image_data_uri(const fs::path& file) {
   const auto data = read_file(file);
   const std::string_view bytes = data;
-  const char* type = bytes.starts_with("\x89PNG")                                ? "png"
-                     : bytes.starts_with("\xff\xd8")                             ? "jpeg"
-                     : bytes.starts_with("GIF8")                                 ? "gif"
+  const char* type = bytes.starts_with("\x89PNG")                                                      ? "png"
+                     : bytes.starts_with("\xff\xd8")                                                   ? "jpeg"
+                     : bytes.starts_with("GIF8")                                                       ? "gif"
                      : bytes.size() >= 12 && bytes.starts_with("RIFF") && bytes.substr(8, 4) == "WEBP" ? "webp"
-                     : bytes.starts_with("BM")                                   ? "bmp"
-                                                                                 : nullptr;
+                     : bytes.starts_with("BM")                                                         ? "bmp"
+                                                                                                       : nullptr;
   if (type == nullptr) throw input_error("{}: expected a PNG, JPEG, GIF, WebP or BMP image", file.string());
   static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out = fmt::format("data:image/{};base64,", type);
   for (size_t i = 0; i < data.size(); i += 3) {
     uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k) group = group << 8 | (i + k < data.size() ? static_cast<unsigned char>(data[i + k]) : 0U);
+    for (size_t k = 0; k < 3; ++k)
+      group = group << 8 | (i + k < data.size() ? static_cast<unsigned char>(data[i + k]) : 0U);
     for (size_t k = 0; k < 4; ++k) out += i + k <= data.size() ? kDigits[group >> (18 - 6 * k) & 63] : '=';
   }
   return out;

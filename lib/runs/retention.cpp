@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// The loss by which all checkpoints of a list are compared.
-std::optional<double> CheckpointInfo::* ranking_loss(const std::vector<CheckpointInfo>& checkpoints) {
+std::optional<double> CheckpointInfo::*ranking_loss(const std::vector<CheckpointInfo>& checkpoints) {
   const bool evaluated = std::any_of(checkpoints.begin(), checkpoints.end(), [](const CheckpointInfo& checkpoint) {
     return checkpoint.eval_loss.has_value() && std::isfinite(*checkpoint.eval_loss);
   });
@@ -71,8 +71,8 @@ std::vector<std::string> reasons_to_keep(const std::vector<CheckpointInfo>& chec
   };
   for (size_t age = 0; age < checkpoints.size(); ++age) {
     auto& reason = reasons[checkpoints.size() - 1 - age];
-    const bool room = rule.kind == RetentionRule::Kind::kTotal ? num_kept() < limits.last
-                                                               : static_cast<int64_t>(age) < limits.last;
+    const bool room =
+        rule.kind == RetentionRule::Kind::kTotal ? num_kept() < limits.last : static_cast<int64_t>(age) < limits.last;
     if (room && reason.empty()) reason = "recent";
   }
   return reasons;
@@ -82,7 +82,8 @@ void remove_checkpoint(const CheckpointInfo& checkpoint) {
   if (fs::is_symlink(checkpoint.path)) throw input_error("has become a symbolic link");
   auto path = checkpoint.path;
   std::error_code error;
-  if (checkpoint.marker == kManifestName) {  // ours go out of the way: a removal that is killed is finished by the next run
+  if (checkpoint.marker ==
+      kManifestName) {  // ours go out of the way: a removal that is killed is finished by the next run
     fs::rename(checkpoint.path, discarded_path(path), error);
     if (!error) path = discarded_path(path);
   }

@@ -14,19 +14,19 @@ struct RetentionRule {
     kLossDrop,       // once the loss has fallen by `loss_drop` since the oldest: as kNewestAndBest; before that, all
   };
   Kind kind = Kind::kNewestAndBest;
-  int64_t keep_last = 3;         // 0 or less: remove nothing
+  int64_t keep_last = 3;  // 0 or less: remove nothing
   int64_t keep_best = 1;
-  double loss_drop = 0.025;      // kLossDrop: a share of the oldest checkpoint's loss
-  bool memory_warning = false;   // kLossDrop: memory ran short, keep the newest and the best one only
+  double loss_drop = 0.025;     // kLossDrop: a share of the oldest checkpoint's loss
+  bool memory_warning = false;  // kLossDrop: memory ran short, keep the newest and the best one only
 };
 
 struct RetentionPlan {
   struct Kept {
     CheckpointInfo checkpoint;
-    std::string reason;          // "newest", "best", "recent" or why nothing is removed
+    std::string reason;  // "newest", "best", "recent" or why nothing is removed
   };
-  std::vector<Kept> keep;                 // by step
-  std::vector<CheckpointInfo> remove;     // by step; stale temporary folders last
+  std::vector<Kept> keep;              // by step
+  std::vector<CheckpointInfo> remove;  // by step; stale temporary folders last
   std::vector<SkippedEntry> skip;
   int64_t freed_bytes = 0;
 };
@@ -36,7 +36,7 @@ RetentionPlan plan_retention(const CheckpointList& list, const RetentionRule& ru
 
 struct RetentionResult {
   std::vector<std::string> removed;
-  std::vector<SkippedEntry> failed;       // checkpoints that could not be removed, and why
+  std::vector<SkippedEntry> failed;  // checkpoints that could not be removed, and why
   int64_t freed_bytes = 0;
 };
 

@@ -20,7 +20,10 @@ ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, Padd
   // Matrix products are faster when their rows come in whole blocks; on the right nothing sees padding.
   if (side == PaddingSide::kRight) longest = (longest + kBlock - 1) / kBlock * kBlock;
   const auto rows = static_cast<int64_t>(examples.size()), columns = static_cast<int64_t>(longest);
-  ModelBatch batch{torch::full({rows, columns}, pad_id, torch::kLong), torch::full({rows, columns}, kIgnoreLabel, torch::kLong), {}, {}};
+  ModelBatch batch{torch::full({rows, columns}, pad_id, torch::kLong),
+                   torch::full({rows, columns}, kIgnoreLabel, torch::kLong),
+                   {},
+                   {}};
   std::vector<Tensor> pixels;
   for (int64_t row = 0; row < rows; ++row) {
     const auto& example = examples[static_cast<size_t>(row)];

@@ -15,7 +15,8 @@ struct RunPosition {
 };
 
 /// Writes trained.safetensors, optimizer.safetensors and state.json into `dir`. Errors: io_error.
-void save_run_state(const std::filesystem::path& dir, const RunPosition& position, const AdamW& optimizer, const LossScaler& scaler);
+void save_run_state(const std::filesystem::path& dir, const RunPosition& position, const AdamW& optimizer,
+                    const LossScaler& scaler);
 
 /// Puts them back into the optimizer's tensors, its moments and the scaler. Errors: input_error naming the tensor that
 /// does not fit, which means that the recipe has changed what is trained.

@@ -8,7 +8,8 @@ namespace {
 
 /// A seed that differs for every micro-batch of every step, so that a resumed run draws what it would have drawn.
 uint64_t dropout_seed(uint64_t seed, int64_t step, int64_t micro) {
-  uint64_t x = seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) * 0xBF58476D1CE4E5B9ULL + static_cast<uint64_t>(micro);
+  uint64_t x =
+      seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) * 0xBF58476D1CE4E5B9ULL + static_cast<uint64_t>(micro);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;  // splitmix64
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
   return x ^ (x >> 31);
@@ -23,12 +24,15 @@ int64_t label_tokens(const ModelBatch& batch) {
 Tensor batch_loss_sum(const LlavaModel& model, const ModelBatch& batch, const StepOptions& options) {
   const auto embeds = model.embed(batch.ids, batch.images, options.compute_type, options.mode);  // [B, T, D]
   const auto positions = torch::arange(batch.ids.size(1)).unsqueeze(0);                          // [1, T]
-  const auto hidden = model.language_model().forward(
-      embeds, {.positions = positions, .left_padding = {}, .training = options.mode.training, .checkpointing = options.mode.language_checkpointing});
+  const auto hidden = model.language_model().forward(embeds, {.positions = positions,
+                                                              .left_padding = {},
+                                                              .training = options.mode.training,
+                                                              .checkpointing = options.mode.language_checkpointing});
   return model.loss_sum(hidden, batch.labels, options.loss_chunk_tokens);
 }
 
-double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches, int64_t step, const StepOptions& options) {
+double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches, int64_t step,
+                            const StepOptions& options) {
   VLMTUNE_CHECK(batches.label_tokens > 0, "a step without supervised tokens");
   const double labels = static_cast<double>(batches.label_tokens);
   double total = 0;
@@ -50,7 +54,8 @@ void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_sc
     if (t.tensor.grad().defined()) t.tensor.grad().mul_(1 / loss_scale);
 }
 
-EvaluationResult evaluate(const LlavaModel& model, const Dataset& dataset, const ExampleBuilder& builder, int64_t batch_size, const StepOptions& options) {
+EvaluationResult evaluate(const LlavaModel& model, const Dataset& dataset, const ExampleBuilder& builder,
+                          int64_t batch_size, const StepOptions& options) {
   const torch::NoGradGuard no_grad;
   EvaluationResult result;
   double total = 0;

@@ -27,7 +27,8 @@ struct MicroBatches {
 
 /// Adds the gradients of `loss_scale` times the mean loss per supervised token of the whole step, over all its
 /// micro-batches, and returns that mean (unscaled). `step` chooses the dropout's random numbers.
-double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches, int64_t step, const StepOptions& options);
+double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches, int64_t step,
+                            const StepOptions& options);
 
 /// Divides the gradients by the loss scale.
 void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_scale);
@@ -40,6 +41,7 @@ struct EvaluationResult {
   double loss = 0;
   int64_t label_tokens = 0, samples = 0;
 };
-EvaluationResult evaluate(const LlavaModel& model, const Dataset& dataset, const ExampleBuilder& builder, int64_t batch_size, const StepOptions& options);
+EvaluationResult evaluate(const LlavaModel& model, const Dataset& dataset, const ExampleBuilder& builder,
+                          int64_t batch_size, const StepOptions& options);
 
 }  // namespace vlmtune

@@ -10,7 +10,8 @@ bool is_lora(const std::string& name) { return name.find(".lora_") != std::strin
 
 /// As transformers' Trainer: biases and every norm stay undecayed.
 bool is_decayed(const std::string& name) {
-  static const std::regex kUndecayed("(bias|layernorm|layer_norm|layrnorm|rmsnorm|(^|\\.)norm($|\\.)|_norm($|\\.))", std::regex::icase);
+  static const std::regex kUndecayed("(bias|layernorm|layer_norm|layrnorm|rmsnorm|(^|\\.)norm($|\\.)|_norm($|\\.))",
+                                     std::regex::icase);
   return !std::regex_search(name, kUndecayed);
 }
 
@@ -18,7 +19,8 @@ bool is_decayed(const std::string& name) {
 
 Component component_of(const std::string& name) {
   if (name.find("vision_tower.") != std::string::npos) return Component::kVisionTower;
-  if (name.find("multi_modal_projector.") != std::string::npos || name.ends_with("image_newline")) return Component::kProjector;
+  if (name.find("multi_modal_projector.") != std::string::npos || name.ends_with("image_newline"))
+    return Component::kProjector;
   return Component::kLanguageModel;
 }
 
@@ -28,9 +30,12 @@ bool is_trained(const std::string& name, const TrainingChoices& choices) {
   for (const auto& saved : choices.modules_to_save)
     if (module == saved || module.ends_with("." + saved)) return true;
   switch (component_of(name)) {
-    case Component::kVisionTower: return choices.vision_tower;
-    case Component::kProjector: return choices.projector;
-    case Component::kLanguageModel: return choices.language_model;
+    case Component::kVisionTower:
+      return choices.vision_tower;
+    case Component::kProjector:
+      return choices.projector;
+    case Component::kLanguageModel:
+      return choices.language_model;
   }
   return false;
 }
@@ -61,7 +66,8 @@ std::string trainables_table(LlavaModel& model) {
       if (is_lora(name)) s->lora += tensor.numel();
     }
   });
-  std::string table = fmt::format("{:<16}{:>16}{:>14}{:>16}{:>10}\n", "component", "trained", "of it LoRA", "all", "share");
+  std::string table =
+      fmt::format("{:<16}{:>16}{:>14}{:>16}{:>10}\n", "component", "trained", "of it LoRA", "all", "share");
   const auto row = [&](const char* name, const Sums& s) {
     if (s.all > 0)
       table += fmt::format("{:<16}{:>16}{:>14}{:>16}{:>9.2f}%\n", name, s.trained, s.lora, s.all,

@@ -86,7 +86,8 @@ TEST_F(CheckpointTest, RefusesBrokenFiles) {
       {"text that is no JSON", file_of("{\"w\":", 0), "not valid JSON"},
       {"bytes that are no UTF-8", file_of("{\"\xff\xfe\":1}", 0), "not valid JSON"},
       {"list", file_of("[1]", 0), "not a JSON object"},
-      {"deep nesting", file_of("{\"w\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", 0), "nests deeper"},
+      {"deep nesting", file_of("{\"w\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}", 0),
+       "nests deeper"},
       {"same name twice", file_of(good.substr(0, good.size() - 1) + "," + good.substr(1), 8), "\"w\" twice"},
       {"description that is no object", file_of("{\"w\":1}", 0), "\"w\": its description"},
       {"no shape", file_of(R"({"w":{"dtype":"F32","data_offsets":[0,8]}})", 8), "\"shape\" is missing"},
@@ -103,9 +104,15 @@ TEST_F(CheckpointTest, RefusesBrokenFiles) {
       {"cut data", file_of(good, 7), "\"w\": its data ends"},
       {"bytes behind the data", file_of(good, 9), "extra bytes"},
       {"gap", file_of(one("\"F32\"", "[2]", "[4,12]"), 12), "gap or overlap"},
-      {"overlap", file_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})", 6),
+      {"overlap",
+       file_of(
+           R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
+           6),
        "\"b\" begins"},
-      {"empty tensor inside another", file_of(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})", 4),
+      {"empty tensor inside another",
+       file_of(
+           R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})",
+           4),
        "gap or overlap"},
       {"metadata that is no object", file_of("{\"__metadata__\":[]}", 0), "__metadata__"},
   };
@@ -134,25 +141,30 @@ TEST_F(CheckpointTest, AcceptsWhatTheFormatAllows) {
   EXPECT_EQ(empty.sizes(), (torch::IntArrayRef{3, 0}));
   for (size_t spaces = 0; spaces < 8; ++spaces) {
     const auto padded = one("\"F32\"", "[2]", "[0,8]") + std::string(spaces, ' ');
-    const auto view = SafetensorsFile::open(write("padded", little_endian(padded.size()) + padded + std::string("\0\0\x80\x3f\0\0\0\x40", 8))).view("w");
+    const auto view = SafetensorsFile::open(write("padded", little_endian(padded.size()) + padded +
+                                                                std::string("\0\0\x80\x3f\0\0\0\x40", 8)))
+                          .view("w");
     EXPECT_EQ(reinterpret_cast<uintptr_t>(view.data_ptr()) % 4, 0U);
     EXPECT_TRUE(torch::equal(view, torch::tensor({1.0F, 2.0F})));
   }
   EXPECT_TRUE(SafetensorsFile::open(write("d", file_of("{}", 0))).entries().empty());
-  EXPECT_EQ(SafetensorsFile::open(write("e", file_of(one("\"F8_E4M3\"", "[4]", "[0,4]"), 4))).view("w").scalar_type(), torch::kFloat8_e4m3fn);
+  EXPECT_EQ(SafetensorsFile::open(write("e", file_of(one("\"F8_E4M3\"", "[4]", "[0,4]"), 4))).view("w").scalar_type(),
+            torch::kFloat8_e4m3fn);
   const auto described = SafetensorsFile::open(write("f", file_of(R"({"__metadata__":{"format":"pt","n":1}})", 0)));
   EXPECT_EQ(described.metadata().at("format"), "pt");
 }
 
 TEST_F(CheckpointTest, RoundTripsEveryTypeAndShape) {
-  const torch::ScalarType types[] = {torch::kFloat, torch::kHalf, torch::kBFloat16, torch::kDouble, torch::kLong, torch::kInt,
-                                     torch::kShort, torch::kChar, torch::kByte, torch::kBool, torch::kUInt16, torch::kUInt32,
+  const torch::ScalarType types[] = {torch::kFloat,  torch::kHalf,          torch::kBFloat16,    torch::kDouble,
+                                     torch::kLong,   torch::kInt,           torch::kShort,       torch::kChar,
+                                     torch::kByte,   torch::kBool,          torch::kUInt16,      torch::kUInt32,
                                      torch::kUInt64, torch::kFloat8_e4m3fn, torch::kFloat8_e5m2, torch::kComplexFloat};
   const std::vector<std::vector<int64_t>> shapes = {{}, {0}, {1}, {3, 0, 2}, {3, 5}, {2, 1, 3}};
   std::map<std::string, torch::Tensor> tensors;
   for (const auto type : types)
     for (const auto& shape : shapes)
-      tensors[fmt::format("{}.{}", dtype_to_safetensors(type), fmt::join(shape, "x"))] = torch::randint(0, 100, shape, torch::kFloat).to(type);
+      tensors[fmt::format("{}.{}", dtype_to_safetensors(type), fmt::join(shape, "x"))] =
+          torch::randint(0, 100, shape, torch::kFloat).to(type);
   tensors["transposed"] = torch::rand({4, 3}).t();
   tensors["sliced \"quoted\" ü"] = torch::rand({6, 6}).slice(1, 1, 6, 2);
   const auto file = SafetensorsFile::open(write_tensors("all.safetensors", tensors));
@@ -188,7 +200,9 @@ TEST_F(CheckpointTest, ViewOutlivesItsFileAndDrop) {
 TEST_F(CheckpointTest, FailedWriteLeavesNothing) {
   const TensorToWrite good{"a", torch::kFloat, {1024}, [] { return torch::ones(1024); }};
   const TensorToWrite bad{"b", torch::kFloat, {4}, []() -> torch::Tensor { throw input_error("unreadable"); }};
-  const auto write = [&](const std::vector<TensorToWrite>& tensors) { write_safetensors(dir_ / "m.safetensors", tensors); };
+  const auto write = [&](const std::vector<TensorToWrite>& tensors) {
+    write_safetensors(dir_ / "m.safetensors", tensors);
+  };
   EXPECT_THROW(write({good, bad}), UserError);
   EXPECT_THAT(listing(), testing::IsEmpty());
   const TensorToWrite grown{"b", torch::kFloat, {4}, [] { return torch::ones(5); }};
@@ -221,7 +235,9 @@ TEST_F(CheckpointTest, FullDiskKeepsTheOldFile) {
 TEST_F(CheckpointTest, ReadsShardsAsOne) {
   write_tensors("model-1.safetensors", {{"a", torch::ones({2})}, {"b", torch::ones({3})}});
   write_tensors("model-2.safetensors", {{"c", torch::ones({4})}});
-  write("model.safetensors.index.json", R"({"metadata":{},"weight_map":{"a":"model-1.safetensors","b":"model-1.safetensors","c":"model-2.safetensors"}})");
+  write(
+      "model.safetensors.index.json",
+      R"({"metadata":{},"weight_map":{"a":"model-1.safetensors","b":"model-1.safetensors","c":"model-2.safetensors"}})");
   const auto checkpoint = Checkpoint::open(dir_);
   EXPECT_EQ(checkpoint.names(), (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(checkpoint.view("c").size(0), 4);

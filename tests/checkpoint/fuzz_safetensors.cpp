@@ -5,7 +5,8 @@
 #include "lib/checkpoint/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto path = std::filesystem::temp_directory_path() / fmt::format("vlmtune_fuzz_{}.safetensors", getpid());
+  static const auto path =
+      std::filesystem::temp_directory_path() / fmt::format("vlmtune_fuzz_{}.safetensors", getpid());
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
   try {
     const auto file = vlmtune::SafetensorsFile::open(path);

@@ -1,10 +1,11 @@
 // Reading rows: containers, dialects, the rules for tags and turns, and what is refused.
+#include "lib/data/dataset.h"
+
 #include <gmock/gmock.h>
 
 #include <thread>
 
 #include "lib/base/errors.h"
-#include "lib/data/dataset.h"
 #include "tests/data/scratch.h"
 
 namespace vlmtune {
@@ -20,7 +21,8 @@ std::string show(const Row& row) {
   std::string text;
   for (const Message& message : row.messages) {
     text += message.role + ":";
-    for (const MessagePart& part : message.parts) text += part.kind == MessagePart::Kind::kImage ? "[]" : "<" + part.text + ">";
+    for (const MessagePart& part : message.parts)
+      text += part.kind == MessagePart::Kind::kImage ? "[]" : "<" + part.text + ">";
     text += " ";
   }
   return text;
@@ -74,23 +76,32 @@ TEST_F(DatasetTest, ArrayAndLinesAreToldApartByContent) {
 }
 
 TEST_F(DatasetTest, BracketsAndQuotesInsideStrings) {
-  const Dataset data = open(R"([{"prompt": "a ] } \" , [ { \\"}, {"prompt": "b\\\\"}, {"prompt": "c \\\" ]"}])", RowFormat::kAuto, false);
+  const Dataset data = open(R"([{"prompt": "a ] } \" , [ { \\"}, {"prompt": "b\\\\"}, {"prompt": "c \\\" ]"}])",
+                            RowFormat::kAuto, false);
   ASSERT_EQ(data.size(), 3);
   EXPECT_EQ(show(data.row(0)), "user:<a ] } \" , [ { \\> ");
   EXPECT_EQ(show(data.row(2)), "user:<c \\\" ]> ");
 }
 
 TEST_F(DatasetTest, Dialects) {
-  EXPECT_EQ(show(only_row(R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Q"}]}, {"role": "assistant", "content": [{"type": "text", "text": "A"}]}], "images": ["x.png"]})")),
-            "system:<S> user:[]<Q> assistant:<A> ");
-  EXPECT_EQ(show(only_row(R"({"system": "S", "conversations": [{"role": "user", "value": "Q"}, {"from": "gpt", "content": "A"}], "extra": {"deep": [1]}})")),
-            "system:<S> user:<Q> assistant:<A> ");
-  const Row qwen = only_row(R"({"conversations": [{"from": "user", "value": "Picture 1: <img>a b.jpg</img>\nWhat?"}, {"from": "assistant", "value": "A"}]})");
+  EXPECT_EQ(
+      show(only_row(
+          R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Q"}]}, {"role": "assistant", "content": [{"type": "text", "text": "A"}]}], "images": ["x.png"]})")),
+      "system:<S> user:[]<Q> assistant:<A> ");
+  EXPECT_EQ(
+      show(only_row(
+          R"({"system": "S", "conversations": [{"role": "user", "value": "Q"}, {"from": "gpt", "content": "A"}], "extra": {"deep": [1]}})")),
+      "system:<S> user:<Q> assistant:<A> ");
+  const Row qwen = only_row(
+      R"({"conversations": [{"from": "user", "value": "Picture 1: <img>a b.jpg</img>\nWhat?"}, {"from": "assistant", "value": "A"}]})");
   EXPECT_EQ(show(qwen), "user:[]<What?> assistant:<A> ");
   EXPECT_THAT(qwen.images, ElementsAre((scratch_.path() / "a b.jpg").string()));
-  const Row html = only_row(R"({"conversations": [{"from": "user", "value": "Fix <img>x</img>"}, {"from": "assistant", "value": "<image>"}]})");
+  const Row html = only_row(
+      R"({"conversations": [{"from": "user", "value": "Fix <img>x</img>"}, {"from": "assistant", "value": "<image>"}]})");
   EXPECT_EQ(show(html), "user:<Fix <img>x</img>> assistant:<<image>> ");
-  const Row prompt = open(R"({"id": 7, "prompt": "Read <image> it", "image": "x.png", "references": ["one", "two"]})", RowFormat::kAuto, false).row(0);
+  const Row prompt = open(R"({"id": 7, "prompt": "Read <image> it", "image": "x.png", "references": ["one", "two"]})",
+                          RowFormat::kAuto, false)
+                         .row(0);
   EXPECT_EQ(prompt.id, "7");
   EXPECT_EQ(show(prompt), "user:<Read >[]< it> ");
   EXPECT_THAT(prompt.references, ElementsAre("one", "two"));
@@ -98,7 +109,8 @@ TEST_F(DatasetTest, Dialects) {
 
 TEST_F(DatasetTest, TagsMarkPlaces) {
   const auto row = [&](const std::string& images, const std::string& text) {
-    return only_row(R"({"image": )" + images + R"(, "conversations": [{"from": "human", "value": ")" + text + R"("}, {"from": "gpt", "value": "A"}]})");
+    return only_row(R"({"image": )" + images + R"(, "conversations": [{"from": "human", "value": ")" + text +
+                    R"("}, {"from": "gpt", "value": "A"}]})");
   };
   EXPECT_EQ(show(row(R"("a.png")", "<image>\\nQ")), "user:[]<Q> assistant:<A> ");
   EXPECT_EQ(show(row(R"("a.png")", "<image>\\r\\n\\nQ")), "user:[]<\nQ> assistant:<A> ");
@@ -117,22 +129,30 @@ TEST_F(DatasetTest, PicturesAreFound) {
   DatasetOptions options;
   options.image_folder = scratch_.path() / "folder";
   options.needs_answer = false;
-  options.files = {{scratch_.write("d.jsonl", R"({"prompt": "p", "images": ["inside.png", "beside.png", "none.png", "/abs.png", "data:image/png;base64,AA==", {"bytes": "QUJD"}, {"path": "inside.png"}, "file:///x.png"]})"), 1}};
+  options.files = {
+      {scratch_.write(
+           "d.jsonl",
+           R"({"prompt": "p", "images": ["inside.png", "beside.png", "none.png", "/abs.png", "data:image/png;base64,AA==", {"bytes": "QUJD"}, {"path": "inside.png"}, "file:///x.png"]})"),
+       1}};
   const std::string folder = (scratch_.path() / "folder").string(), beside = scratch_.path().string();
   EXPECT_THAT(Dataset::open(options).row(0).images,
               ElementsAre(folder + "/inside.png", beside + "/beside.png", folder + "/none.png", "/abs.png",
-                          "data:image/png;base64,AA==", "data:application/octet-stream;base64,QUJD", folder + "/inside.png",
-                          "file:///x.png"));
+                          "data:image/png;base64,AA==", "data:application/octet-stream;base64,QUJD",
+                          folder + "/inside.png", "file:///x.png"));
 }
 
 TEST_F(DatasetTest, PartsMayBringTheirPictures) {
-  const Row row = only_row(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "1"}, {"type": "image", "image": "a.png"}, {"type": "image_url", "image_url": {"url": "file:///b.png"}}, {"type": "image"}]}, {"role": "assistant", "content": "A"}], "images": [{"path": "c.png"}]})");
+  const Row row = only_row(
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "1"}, {"type": "image", "image": "a.png"}, {"type": "image_url", "image_url": {"url": "file:///b.png"}}, {"type": "image"}]}, {"role": "assistant", "content": "A"}], "images": [{"path": "c.png"}]})");
   EXPECT_EQ(show(row), "user:<1>[][][] assistant:<A> ");
-  EXPECT_THAT(row.images, ElementsAre((scratch_.path() / "a.png").string(), "file:///b.png", (scratch_.path() / "c.png").string()));
+  EXPECT_THAT(row.images,
+              ElementsAre((scratch_.path() / "a.png").string(), "file:///b.png", (scratch_.path() / "c.png").string()));
 }
 
 TEST_F(DatasetTest, BrokenRulesNameTheRow) {
-  const auto turns = [](const std::string& list, const std::string& more = "") { return R"({"conversations": [)" + list + "]" + more + "}"; };
+  const auto turns = [](const std::string& list, const std::string& more = "") {
+    return R"({"conversations": [)" + list + "]" + more + "}";
+  };
   const std::string human = R"({"from": "human", "value": "Q"})", gpt = R"({"from": "gpt", "value": "A"})";
   EXPECT_THAT(row_error(turns("")), AllOf(HasSubstr("data.json#0"), HasSubstr("empty conversation")));
   EXPECT_THAT(row_error(turns(gpt + "," + human)), HasSubstr("the assistant's turn at place 1, expected the user's"));
@@ -140,14 +160,17 @@ TEST_F(DatasetTest, BrokenRulesNameTheRow) {
   EXPECT_THAT(row_error(turns(human)), HasSubstr("no assistant turn"));
   EXPECT_THAT(row_error(turns(R"({"from": "system", "value": "S"})")), HasSubstr("no user turn"));
   EXPECT_THAT(row_error(turns(human + R"(,{"from": "tool", "value": "x"})")), HasSubstr("a turn by \"tool\""));
-  EXPECT_THAT(row_error(turns(R"({"from": "human", "value": "<image><image><image>"},)" + gpt, R"(, "image": ["a", "b"])")),
-              HasSubstr("3 image tags for 2 pictures"));
+  EXPECT_THAT(
+      row_error(turns(R"({"from": "human", "value": "<image><image><image>"},)" + gpt, R"(, "image": ["a", "b"])")),
+      HasSubstr("3 image tags for 2 pictures"));
   EXPECT_THAT(row_error(turns(R"({"from": "human", "value": "<image>"},)" + gpt, R"(, "image": ["a", "b"])")),
               HasSubstr("1 image tags for 2 pictures"));
-  EXPECT_THAT(row_error(turns(R"({"from": "human", "value": "<image>"},)" + gpt)), HasSubstr("1 image tags for 0 pictures"));
+  EXPECT_THAT(row_error(turns(R"({"from": "human", "value": "<image>"},)" + gpt)),
+              HasSubstr("1 image tags for 0 pictures"));
   EXPECT_THAT(row_error("[1]"), HasSubstr("is array, expected an object"));
   EXPECT_THAT(row_error(R"({"id": 1})"), HasSubstr("none of"));
-  EXPECT_THAT(row_error(R"({"messages": [{"role": "user", "content": "x"}]})", RowFormat::kLlava), HasSubstr("no \"conversations\""));
+  EXPECT_THAT(row_error(R"({"messages": [{"role": "user", "content": "x"}]})", RowFormat::kLlava),
+              HasSubstr("no \"conversations\""));
   EXPECT_THAT(row_error(R"({"image": 5, "conversations": )" + kTurns + "}"), HasSubstr("number in \"image\""));
 }
 
@@ -156,7 +179,8 @@ TEST_F(DatasetTest, TextThatIsNoJson) {
   EXPECT_THAT(row_error(R"({"prompt": "\ud800 x"})"), HasSubstr("surrogate"));
   EXPECT_THAT(row_error(R"({"prompt": "x",})"), HasSubstr("not valid JSON"));
   EXPECT_THAT(row_error("{'prompt': 1}"), HasSubstr("not valid JSON"));
-  EXPECT_EQ(show(open("{\"prompt\": \"a\tb\rc \\ud83d\\ude00\"}", RowFormat::kAuto, false).row(0)), "user:<a\tb\rc \U0001F600> ");
+  EXPECT_EQ(show(open("{\"prompt\": \"a\tb\rc \\ud83d\\ude00\"}", RowFormat::kAuto, false).row(0)),
+            "user:<a\tb\rc \U0001F600> ");
   EXPECT_THAT(open_error(""), HasSubstr("empty"));
   EXPECT_THAT(open_error("[]"), HasSubstr("holds no rows"));
   EXPECT_THAT(open_error("<html>"), HasSubstr("byte 0 is neither"));

@@ -32,7 +32,11 @@ class ExampleTest : public ::testing::Test {
   static std::string show(const std::vector<int64_t>& ids) {
     std::string text;
     for (const int64_t id : ids)
-      text += id == test::kImage ? '#' : id == test::kEos ? '$' : id == test::kBos ? '^' : id == kIgnoreLabel ? '.' : static_cast<char>(id);
+      text += id == test::kImage   ? '#'
+              : id == test::kEos   ? '$'
+              : id == test::kBos   ? '^'
+              : id == kIgnoreLabel ? '.'
+                                   : static_cast<char>(id);
     return text;
   }
 
@@ -40,7 +44,8 @@ class ExampleTest : public ::testing::Test {
 };
 
 TEST_F(ExampleTest, SlotsAndLabels) {
-  const Example example = ExampleBuilder(model_.options()).build(row(R"(["five.ppm", "three.ppm"])", "a<image>\\nb <image>c", "Yes."));
+  const Example example =
+      ExampleBuilder(model_.options()).build(row(R"(["five.ppm", "three.ppm"])", "a<image>\\nb <image>c", "Yes."));
   EXPECT_EQ(show(example.ids), "u:a#####b ###c|a:Yes.$");
   EXPECT_EQ(show(example.labels), ".................Yes.$");
   EXPECT_THAT(example.image_starts, ElementsAre(3, 10));
@@ -54,7 +59,11 @@ TEST_F(ExampleTest, SlotsAndLabels) {
 }
 
 TEST_F(ExampleTest, SeveralTurnsTrainEveryAnswer) {
-  const Row turns = model_.data(R"([{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "1"}, {"role": "assistant", "content": "A"}, {"role": "user", "content": "2"}, {"role": "assistant", "content": "B"}]}])").row(0);
+  const Row turns =
+      model_
+          .data(
+              R"([{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "1"}, {"role": "assistant", "content": "A"}, {"role": "user", "content": "2"}, {"role": "assistant", "content": "B"}]}])")
+          .row(0);
   const Example example = ExampleBuilder(model_.options()).build(turns);
   EXPECT_EQ(show(example.ids), "s:S|u:1|a:A$u:2|a:B$");
   EXPECT_EQ(show(example.labels), "..........A$......B$");
@@ -79,7 +88,8 @@ TEST_F(ExampleTest, LongRowsAreLeftOutOrRefused) {
     EXPECT_THAT(builder.build(long_row, &skip).ids, IsEmpty());
     EXPECT_EQ(skip, Skip::kTooLong);
     EXPECT_EQ(image_counters().decoded, before.decoded);
-    EXPECT_THAT([&] { builder.build(long_row); }, ThrowsMessage<UserError>(AllOf(HasSubstr("data.json#0"), HasSubstr("18 tokens"), HasSubstr("17"))));
+    EXPECT_THAT([&] { builder.build(long_row); },
+                ThrowsMessage<UserError>(AllOf(HasSubstr("data.json#0"), HasSubstr("18 tokens"), HasSubstr("17"))));
     EXPECT_EQ(builder.length_estimate(long_row), 18);
   }
 }
@@ -87,7 +97,11 @@ TEST_F(ExampleTest, LongRowsAreLeftOutOrRefused) {
 TEST_F(ExampleTest, CuttingNeverSplitsAPicture) {
   auto options = model_.options();
   options.over_length = OverLength::kCutText;
-  const Row turns = model_.data(R"([{"images": ["five.ppm", "three.ppm"], "conversations": [{"from": "human", "value": "<image>"}, {"from": "gpt", "value": "long answer"}, {"from": "human", "value": "<image>"}, {"from": "gpt", "value": "B"}]}])").row(0);
+  const Row turns =
+      model_
+          .data(
+              R"([{"images": ["five.ppm", "three.ppm"], "conversations": [{"from": "human", "value": "<image>"}, {"from": "gpt", "value": "long answer"}, {"from": "human", "value": "<image>"}, {"from": "gpt", "value": "B"}]}])")
+          .row(0);
   const auto build = [&](int64_t max_length, Skip* skip) {
     options.max_length = max_length;
     return ExampleBuilder(options).build(turns, skip);
@@ -139,15 +153,21 @@ TEST_F(ExampleTest, WithoutATemplateTheTextIsRaw) {
 
 TEST_F(ExampleTest, ErrorsNameRowAndPicture) {
   const ExampleBuilder builder(model_.options());
-  EXPECT_THAT([&] { builder.build(row(R"("none.ppm")", "q", "a")); }, ThrowsMessage<UserError>(AllOf(HasSubstr("data.json#0: "), HasSubstr("none.ppm"))));
-  EXPECT_THAT([&] { builder.build(row(R"("broken.ppm")", "q", "a")); }, ThrowsMessage<UserError>(AllOf(HasSubstr("data.json#0: "), HasSubstr("broken.ppm"), HasSubstr("truncated"))));
-  EXPECT_THAT([&] { builder.build(row(R"("http://host/x.png")", "q", "a")); }, ThrowsMessage<UserError>(HasSubstr("network")));
+  EXPECT_THAT([&] { builder.build(row(R"("none.ppm")", "q", "a")); },
+              ThrowsMessage<UserError>(AllOf(HasSubstr("data.json#0: "), HasSubstr("none.ppm"))));
+  EXPECT_THAT(
+      [&] { builder.build(row(R"("broken.ppm")", "q", "a")); },
+      ThrowsMessage<UserError>(AllOf(HasSubstr("data.json#0: "), HasSubstr("broken.ppm"), HasSubstr("truncated"))));
+  EXPECT_THAT([&] { builder.build(row(R"("http://host/x.png")", "q", "a")); },
+              ThrowsMessage<UserError>(HasSubstr("network")));
   auto options = model_.options();
   options.image_processor = nullptr;
-  EXPECT_THAT([&] { ExampleBuilder(options).build(row(R"("five.ppm")", "q", "a")); }, ThrowsMessage<UserError>(HasSubstr("takes no pictures")));
+  EXPECT_THAT([&] { ExampleBuilder(options).build(row(R"("five.ppm")", "q", "a")); },
+              ThrowsMessage<UserError>(HasSubstr("takes no pictures")));
   options = model_.options();
   options.vocab_size = 100;
-  EXPECT_THAT([&] { ExampleBuilder(options).build(row("[]", "~", "a")); }, ThrowsMessage<UserError>(HasSubstr("vocabulary of 100")));
+  EXPECT_THAT([&] { ExampleBuilder(options).build(row("[]", "~", "a")); },
+              ThrowsMessage<UserError>(HasSubstr("vocabulary of 100")));
 }
 
 TEST_F(ExampleTest, Description) {

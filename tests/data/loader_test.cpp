@@ -1,8 +1,9 @@
 // Batches: steps and epochs, the same with any number of workers, resuming, skipping within a budget.
+#include "lib/data/loader.h"
+
 #include <gmock/gmock.h>
 
 #include "lib/base/errors.h"
-#include "lib/data/loader.h"
 #include "tests/data/tiny_model.h"
 
 namespace vlmtune {
@@ -26,9 +27,13 @@ class LoaderTest : public ::testing::Test {
     std::string text;
     for (int i = 0; i < count; ++i) {
       const bool bad = std::find(broken.begin(), broken.end(), i) != broken.end();
-      const std::string image = bad ? R"("image": "broken.ppm", )" : i % 3 == 0 ? "" : fmt::format(R"("image": "{}.ppm", )", 1 + i % 6);
-      text += fmt::format(R"({{{}"conversations": [{{"from": "human", "value": "{}"}}, {{"from": "gpt", "value": "{}"}}]}})"
-                          "\n", image, std::string(static_cast<size_t>(i * 13 % 29), 'q'), i);
+      const std::string image = bad          ? R"("image": "broken.ppm", )"
+                                : i % 3 == 0 ? ""
+                                             : fmt::format(R"("image": "{}.ppm", )", 1 + i % 6);
+      text +=
+          fmt::format(R"({{{}"conversations": [{{"from": "human", "value": "{}"}}, {{"from": "gpt", "value": "{}"}}]}})"
+                      "\n",
+                      image, std::string(static_cast<size_t>(i * 13 % 29), 'q'), i);
     }
     return model_.data(text);
   }
@@ -52,7 +57,8 @@ class LoaderTest : public ::testing::Test {
     std::vector<std::string> steps;
     while (auto batch = most-- > 0 ? loader.next() : std::nullopt)
       steps.push_back(fmt::format("{} {} rows {} tokens {} images {} labels {}", batch->epoch, batch->position_after,
-                                  ::testing::PrintToString(row_numbers(*batch)), batch->tokens, batch->image_tokens, batch->label_tokens));
+                                  ::testing::PrintToString(row_numbers(*batch)), batch->tokens, batch->image_tokens,
+                                  batch->label_tokens));
     return steps;
   }
 

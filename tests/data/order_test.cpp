@@ -1,10 +1,11 @@
 // The order of an epoch: a permutation, reproducible, grouped as LLaVA does.
+#include "lib/data/order.h"
+
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <map>
 
-#include "lib/data/order.h"
 #include "tests/data/scratch.h"
 
 namespace vlmtune {
@@ -19,7 +20,8 @@ class OrderTest : public ::testing::Test {
   std::filesystem::path write(const std::string& name, int rows, const std::function<bool(int)>& has_image) {
     std::string text;
     for (int i = 0; i < rows; ++i)
-      text += R"({"prompt": ")" + std::string(static_cast<size_t>(i * 37 % 101), 'x') + (has_image(i) ? R"(", "image": "a.png"})" : R"("})") + "\n";
+      text += R"({"prompt": ")" + std::string(static_cast<size_t>(i * 37 % 101), 'x') +
+              (has_image(i) ? R"(", "image": "a.png"})" : R"("})") + "\n";
     return scratch_.write(name, text);
   }
   Dataset open(std::vector<DataFile> files) {
@@ -49,7 +51,8 @@ TEST_F(OrderTest, NumbersDoNotChange) {
 }
 
 TEST_F(OrderTest, WeightsRepeatAndSample) {
-  const Dataset data = open({{write("a", 10, [](int) { return false; }), 2}, {write("b", 10, [](int) { return false; }), 0.35}});
+  const Dataset data =
+      open({{write("a", 10, [](int) { return false; }), 2}, {write("b", 10, [](int) { return false; }), 0.35}});
   const auto order = epoch_order(data, {.seed = 1}, 0);
   ASSERT_EQ(static_cast<int64_t>(order.size()), epoch_rows(data));
   EXPECT_EQ(order.size(), 24u);

@@ -21,8 +21,9 @@ inline std::string byte_tokenizer_json() {
   }
   std::string added;
   for (const auto& [text, id] : {std::pair{"<s>", kBos}, {"</s>", kEos}, {"<image>", kImage}})
-    added += fmt::format(R"({}{{"id":{},"content":"{}","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}})",
-                         added.empty() ? "" : ",", id, text);
+    added += fmt::format(
+        R"({}{{"id":{},"content":"{}","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}})",
+        added.empty() ? "" : ",", id, text);
   return fmt::format(
       R"({{"version":"1.0","added_tokens":[{}],"normalizer":null,)"
       R"("pre_tokenizer":{{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}},)"
@@ -47,7 +48,8 @@ class TinyModel {
     tokenizer = Tokenizer::load(scratch.path() / "model");
     chat_template = ChatTemplate::from_source(
         "{% for m in messages %}{{ m['role'][0] }}:{% for p in m['content'] %}{% if p['type'] == 'image' %}<image>"
-        "{% else %}{{ p['text'] }}{% endif %}{% endfor %}{% if m['role'] == 'assistant' %}</s>{% else %}|{% endif %}{% endfor %}"
+        "{% else %}{{ p['text'] }}{% endif %}{% endfor %}{% if m['role'] == 'assistant' %}</s>{% else %}|{% endif %}{% "
+        "endfor %}"
         "{% if add_generation_prompt %}a:{% endif %}",
         "tiny template");
     processor.shortest_edge = processor.crop_height = processor.crop_width = 4;

@@ -98,7 +98,10 @@ std::string refusal(const std::string& content) {
 TEST(Decode, NamesTheContainerAndWhatIsSupported) {
   EXPECT_THAT(refusal(""), HasSubstr("picture.jpg: the picture file is empty"));
   EXPECT_THAT(refusal("<!DOCTYPE html><html><body>404</body></html>"), HasSubstr("an HTML page"));
-  EXPECT_THAT(refusal(std::string("\0\0\0\x1c" "ftypavif\0\0\0\0", 16)), HasSubstr("an AVIF picture"));
+  EXPECT_THAT(refusal(std::string("\0\0\0\x1c"
+                                  "ftypavif\0\0\0\0",
+                                  16)),
+              HasSubstr("an AVIF picture"));
   EXPECT_THAT(refusal(std::string("II*\0\0\0\0\0", 8)), HasSubstr("a TIFF picture"));
   EXPECT_THAT(refusal("version https://git-lfs.github.com/spec/v1\n"), HasSubstr("Git LFS pointer"));
   EXPECT_THAT(refusal("hello"), HasSubstr("supported are JPEG, PNG, WebP, GIF, BMP and binary PNM"));
@@ -134,9 +137,12 @@ TEST(Source, PathsAndUris) {
   EXPECT_EQ(read_image_source("data:;base64,aGVs\nbG8", ""), "hello");
   EXPECT_EQ(probe_image_source("53x37.png", folder), (ImageSize{53, 37}));
   EXPECT_EQ(load_image("53x37.png", folder).size(), (ImageSize{53, 37}));
-  EXPECT_THAT([] { read_image_source("https://host/cat.jpg", ""); }, ThrowsMessage<UserError>(HasSubstr("not fetched over the network")));
-  EXPECT_THAT([] { read_image_source("missing.png", "/nowhere"); }, ThrowsMessage<UserError>(HasSubstr("/nowhere/missing.png")));
-  EXPECT_THAT([] { read_image_source("data:image/png;base64,a$b", ""); }, ThrowsMessage<UserError>(HasSubstr("byte 1")));
+  EXPECT_THAT([] { read_image_source("https://host/cat.jpg", ""); },
+              ThrowsMessage<UserError>(HasSubstr("not fetched over the network")));
+  EXPECT_THAT([] { read_image_source("missing.png", "/nowhere"); },
+              ThrowsMessage<UserError>(HasSubstr("/nowhere/missing.png")));
+  EXPECT_THAT([] { read_image_source("data:image/png;base64,a$b", ""); },
+              ThrowsMessage<UserError>(HasSubstr("byte 1")));
   EXPECT_THROW(read_image_source("data:image/png,raw", ""), UserError);
   EXPECT_THROW(read_image_source("data:image/png;base64,abcde", ""), UserError);
   EXPECT_THROW(read_image_source("", ""), UserError);

@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (int64_t{probed.width} * probed.height <= 1 << 20) {  // large pictures only cost time
       const Image image = decode_image(bytes, "fuzz");
       VLMTUNE_CHECK(image.size() == probed, "probe and decode disagree");
-      VLMTUNE_CHECK(image.rgb.size() == size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height), "size");
+      VLMTUNE_CHECK(
+          image.rgb.size() == size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height), "size");
     }
   } catch (const UserError&) {
   }

@@ -1,11 +1,12 @@
 // Resize, pixel_values and token counts against Pillow and transformers.
+#include "lib/image/processor.h"
+
 #include <gmock/gmock.h>
 
 #include <cstring>
 
 #include "lib/base/errors.h"
 #include "lib/image/anyres.h"
-#include "lib/image/processor.h"
 #include "tests/image/golden.h"
 
 namespace vlmtune {
@@ -65,14 +66,18 @@ TEST(Processor, PadIsLlavasExpandToSquare) {
 
 TEST(Processor, SpellingsOfTheConfig) {
   const auto old = ImageProcessor::parse(
-      R"({"feature_extractor_type": "CLIPFeatureExtractor", "size": 336, "crop_size": 336, "resample": 3, "image_mean": null})", "f");
+      R"({"feature_extractor_type": "CLIPFeatureExtractor", "size": 336, "crop_size": 336, "resample": 3, "image_mean": null})",
+      "f");
   EXPECT_EQ(old.shortest_edge, 336);
   EXPECT_EQ(old.tile_size(), (ImageSize{336, 336}));
   EXPECT_EQ(old.image_mean[0], 0.48145466);
-  const auto fast = ImageProcessor::parse(R"({"image_processor_type": "SiglipImageProcessorFast", "size": {"height": 384, "width": 384}})", "f");
+  const auto fast = ImageProcessor::parse(
+      R"({"image_processor_type": "SiglipImageProcessorFast", "size": {"height": 384, "width": 384}})", "f");
   EXPECT_EQ(fast.tile_size(), (ImageSize{384, 384}));
   EXPECT_EQ(fast.image_std[2], 0.5);
-  const auto nested = ImageProcessor::parse(R"({"image_processor": {"image_processor_type": "LlavaNextImageProcessor", "image_grid_pinpoints": [[336, 672]]}})", "f");
+  const auto nested = ImageProcessor::parse(
+      R"({"image_processor": {"image_processor_type": "LlavaNextImageProcessor", "image_grid_pinpoints": [[336, 672]]}})",
+      "f");
   EXPECT_EQ(nested.aspect_ratio, AspectRatio::kAnyres);
   EXPECT_EQ(nested.grid_pinpoints, (std::vector<ImageSize>{{672, 336}}));
 }
@@ -108,7 +113,9 @@ TEST(Anyres, TokenCountsEqualTransformers) {
 
 TEST(Anyres, PublishedCases) {
   const std::vector<ImageSize> pinpoints{{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
-  const auto tokens = [&](int height, int width) { return llava_next_image_tokens({width, height}, pinpoints, 336, 24); };
+  const auto tokens = [&](int height, int width) {
+    return llava_next_image_tokens({width, height}, pinpoints, 336, 24);
+  };
   EXPECT_EQ(tokens(480, 640), 2340);
   EXPECT_EQ(tokens(1080, 1920), 1948);
   EXPECT_EQ(tokens(100, 1000), 1160);

@@ -21,8 +21,8 @@ using Inputs = std::vector<Tensor>;
 struct Op {
   const char* name;
   std::function<Tensor(const Inputs&)> run;
-  std::function<Tensor(const Inputs&)> formula;           ///< in plain tensor operations
-  std::function<Inputs(torch::ScalarType)> inputs;        ///< the first `num_differentiable` get gradients
+  std::function<Tensor(const Inputs&)> formula;     ///< in plain tensor operations
+  std::function<Inputs(torch::ScalarType)> inputs;  ///< the first `num_differentiable` get gradients
   size_t num_differentiable;
 };
 
@@ -44,28 +44,63 @@ const std::vector<Op>& ops() {
   static const std::vector<Op> table = {
       {"rms_norm", [](const Inputs& i) { return rms_norm(i[0], i[1], 1e-5); },
        [](const Inputs& i) { return i[0] * (i[0].square().mean(-1, true) + 1e-5).rsqrt() * i[1]; },
-       [](torch::ScalarType t) { return Inputs{random({3, 5, 37}, t), random({37}, t)}; }, 2},
-      {"rms_norm, no rows", [](const Inputs& i) { return rms_norm(i[0], i[1], 1e-5); }, [](const Inputs& i) { return i[0] * i[1]; },
-       [](torch::ScalarType t) { return Inputs{random({0, 16}, t), random({16}, t)}; }, 1},
-      {"swiglu", [](const Inputs& i) { return swiglu(i[0], i[1]); }, [](const Inputs& i) { return i[0] * torch::sigmoid(i[0]) * i[1]; },
-       [](torch::ScalarType t) { return Inputs{random({5, 33}, t) * 4, random({5, 33}, t)}; }, 2},
-      {"swiglu, far values", [](const Inputs& i) { return swiglu(i[0], i[1]); }, [](const Inputs& i) { return i[0] * torch::sigmoid(i[0]) * i[1]; },
-       [](torch::ScalarType t) { return Inputs{torch::tensor({-200.0, -88.0, -20.0, 0.0, 20.0, 88.0, 200.0}).to(t), torch::ones({7}).to(t)}; }, 2},
-      {"rope", [](const Inputs& i) { return rope(i[0], i[1], i[2]); }, [](const Inputs& i) { return i[0] * i[1] + rotate_half(i[0]) * i[2]; }, rope_inputs, 1},
+       [](torch::ScalarType t) {
+         return Inputs{random({3, 5, 37}, t), random({37}, t)};
+       },
+       2},
+      {"rms_norm, no rows", [](const Inputs& i) { return rms_norm(i[0], i[1], 1e-5); },
+       [](const Inputs& i) { return i[0] * i[1]; },
+       [](torch::ScalarType t) {
+         return Inputs{random({0, 16}, t), random({16}, t)};
+       },
+       1},
+      {"swiglu", [](const Inputs& i) { return swiglu(i[0], i[1]); },
+       [](const Inputs& i) { return i[0] * torch::sigmoid(i[0]) * i[1]; },
+       [](torch::ScalarType t) {
+         return Inputs{random({5, 33}, t) * 4, random({5, 33}, t)};
+       },
+       2},
+      {"swiglu, far values", [](const Inputs& i) { return swiglu(i[0], i[1]); },
+       [](const Inputs& i) { return i[0] * torch::sigmoid(i[0]) * i[1]; },
+       [](torch::ScalarType t) {
+         return Inputs{torch::tensor({-200.0, -88.0, -20.0, 0.0, 20.0, 88.0, 200.0}).to(t), torch::ones({7}).to(t)};
+       },
+       2},
+      {"rope", [](const Inputs& i) { return rope(i[0], i[1], i[2]); },
+       [](const Inputs& i) { return i[0] * i[1] + rotate_half(i[0]) * i[2]; }, rope_inputs, 1},
       {"attention, causal, grouped", [](const Inputs& i) { return attention(i[0], i[1], i[2], true, {}); },
        [](const Inputs& i) {
          const auto k = i[1].repeat_interleave(2, 1), v = i[2].repeat_interleave(2, 1);
          const auto hidden = torch::ones({9, 9}, torch::kBool).triu(1);
-         return torch::matmul((torch::matmul(i[0], k.transpose(-1, -2)) / std::sqrt(8.0)).masked_fill(hidden, -1e300).softmax(-1), v);
+         return torch::matmul(
+             (torch::matmul(i[0], k.transpose(-1, -2)) / std::sqrt(8.0)).masked_fill(hidden, -1e300).softmax(-1), v);
        },
-       [](torch::ScalarType t) { return Inputs{random({2, 4, 9, 8}, t), random({2, 2, 9, 8}, t), random({2, 2, 9, 8}, t)}; }, 3},
-      {"linear", [](const Inputs& i) { return linear(i[0], i[1], i[2]); }, [](const Inputs& i) { return torch::matmul(i[0], i[1].t()) + i[2]; },
-       [](torch::ScalarType t) { return Inputs{random({3, 5, 12}, t), random({19, 12}, t), random({19}, t)}; }, 3},
-      {"linear, no rows", [](const Inputs& i) { return linear(i[0], i[1], Tensor()); }, [](const Inputs& i) { return torch::matmul(i[0], i[1].t()); },
-       [](torch::ScalarType t) { return Inputs{random({0, 12}, t), random({19, 12}, t)}; }, 2},
+       [](torch::ScalarType t) {
+         return Inputs{random({2, 4, 9, 8}, t), random({2, 2, 9, 8}, t), random({2, 2, 9, 8}, t)};
+       },
+       3},
+      {"linear", [](const Inputs& i) { return linear(i[0], i[1], i[2]); },
+       [](const Inputs& i) { return torch::matmul(i[0], i[1].t()) + i[2]; },
+       [](torch::ScalarType t) {
+         return Inputs{random({3, 5, 12}, t), random({19, 12}, t), random({19}, t)};
+       },
+       3},
+      {"linear, no rows", [](const Inputs& i) { return linear(i[0], i[1], Tensor()); },
+       [](const Inputs& i) { return torch::matmul(i[0], i[1].t()); },
+       [](torch::ScalarType t) {
+         return Inputs{random({0, 12}, t), random({19, 12}, t)};
+       },
+       2},
       {"linear_cross_entropy", [](const Inputs& i) { return linear_cross_entropy(i[0], i[1], i[2], 3); },
-       [](const Inputs& i) { return torch::nn::functional::cross_entropy(torch::matmul(i[0], i[1].t()), i[2], torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum)); },
-       [](torch::ScalarType t) { return Inputs{random({7, 12}, t), random({19, 12}, t) * 0.3, torch::randint(19, {7}, torch::kLong)}; }, 2},
+       [](const Inputs& i) {
+         return torch::nn::functional::cross_entropy(
+             torch::matmul(i[0], i[1].t()), i[2],
+             torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
+       },
+       [](torch::ScalarType t) {
+         return Inputs{random({7, 12}, t), random({19, 12}, t) * 0.3, torch::randint(19, {7}, torch::kLong)};
+       },
+       2},
   };
   return table;
 }
@@ -73,7 +108,9 @@ const std::vector<Op>& ops() {
 /// What rounding of inputs, intermediate values and result allows, relative to the largest value.
 double tolerance(torch::ScalarType type) { return type == torch::kFloat ? 2e-6 : type == torch::kHalf ? 4e-3 : 3e-2; }
 
-Tensor to_double(const Tensor& x) { return x.to(torch::kCPU, x.is_floating_point() ? torch::kDouble : x.scalar_type()); }
+Tensor to_double(const Tensor& x) {
+  return x.to(torch::kCPU, x.is_floating_point() ? torch::kDouble : x.scalar_type());
+}
 
 void expect_near(const Tensor& found, const Tensor& expected, double allowed, const std::string& what) {
   ASSERT_EQ(found.sizes(), expected.sizes()) << what;
@@ -98,7 +135,8 @@ void compare_with_formula(const Op& op, torch::ScalarType type, torch::Device de
   found.backward(gradient.to(device, found.scalar_type()));
   expected.backward(gradient.to(found.scalar_type()).to(torch::kDouble));
   for (size_t i = 0; i < op.num_differentiable; ++i)
-    expect_near(inputs[i].grad(), exact[i].grad(), 4 * tolerance(type), fmt::format("{}, gradient of input {}", what, i));
+    expect_near(inputs[i].grad(), exact[i].grad(), 4 * tolerance(type),
+                fmt::format("{}, gradient of input {}", what, i));
 }
 
 TEST(Kernels, EqualTheirFormulaOnTheCpu) {
@@ -127,7 +165,8 @@ TEST(Kernels, GradientsAreFiniteDifferences) {
         };
         const double slope = (at(kept + kStep) - at(kept - kStep)) / (2 * kStep);
         flat[k] = kept;
-        EXPECT_NEAR(inputs[i].grad().view(-1)[k].item<double>(), slope, 1e-6 * std::max(1.0, std::abs(slope))) << op.name << ", input " << i << ", element " << k;
+        EXPECT_NEAR(inputs[i].grad().view(-1)[k].item<double>(), slope, 1e-6 * std::max(1.0, std::abs(slope)))
+            << op.name << ", input " << i << ", element " << k;
       }
     }
   }
@@ -173,12 +212,14 @@ TEST(Kernels, NoLabelsGiveZeroLoss) {
 
 TEST(Kernels, EqualTheirFormulaOnCuda) {
 #ifdef VLMTUNE_CUDA_PLUGIN
-  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) GTEST_SKIP() << "LibTorch's CUDA library does not load here: " << dlerror();
+  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr)
+    GTEST_SKIP() << "LibTorch's CUDA library does not load here: " << dlerror();
   if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
   ASSERT_NE(dlopen(VLMTUNE_CUDA_PLUGIN, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
   for (const auto& op : ops()) {
     if (std::string(op.name).starts_with("rms_norm") || std::string(op.name).starts_with("swiglu"))
-      for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kHalf}) compare_with_formula(op, type, torch::kCUDA);
+      for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kHalf})
+        compare_with_formula(op, type, torch::kCUDA);
   }
 #else
   GTEST_SKIP() << "built without the CUDA plugin";

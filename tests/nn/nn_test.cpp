@@ -19,14 +19,17 @@ double difference(const Tensor& a, const Tensor& b) {
 }
 
 /// A unit in the last place of values around 1.
-double precision(torch::ScalarType type) { return type == torch::kFloat ? 1.2e-7 : type == torch::kBFloat16 ? 7.8e-3 : 9.8e-4; }
+double precision(torch::ScalarType type) {
+  return type == torch::kFloat ? 1.2e-7 : type == torch::kBFloat16 ? 7.8e-3 : 9.8e-4;
+}
 
 Tensor leaf(torch::IntArrayRef shape, torch::ScalarType type = torch::kFloat) {
   return torch::randn(shape).to(type).requires_grad_(true);
 }
 
 /// Compares y and the gradients of both functions with respect to `inputs`, within `ulps` units of the type.
-void expect_same(const std::function<Tensor()>& ours, const std::function<Tensor()>& oracle, const std::vector<Tensor>& inputs, double ulps) {
+void expect_same(const std::function<Tensor()>& ours, const std::function<Tensor()>& oracle,
+                 const std::vector<Tensor>& inputs, double ulps) {
   const auto gradients = [&](const Tensor& y) {
     torch::manual_seed(1);
     const auto dy = torch::randn(y.sizes()).to(y.scalar_type());
@@ -89,9 +92,11 @@ TEST_F(NnTest, LinearCrossEntropy) {
       const auto hidden = leaf({11, 6}, type), weight = leaf({19, 6}, type);
       const auto oracle = [&] {
         namespace F = torch::nn::functional;
-        return F::cross_entropy(torch::linear(hidden, weight).to(torch::kFloat), targets, F::CrossEntropyFuncOptions().reduction(torch::kSum));
+        return F::cross_entropy(torch::linear(hidden, weight).to(torch::kFloat), targets,
+                                F::CrossEntropyFuncOptions().reduction(torch::kSum));
       };
-      expect_same([&] { return kernels::linear_cross_entropy(hidden, weight, targets, chunk); }, oracle, {hidden, weight}, 16);
+      expect_same([&] { return kernels::linear_cross_entropy(hidden, weight, targets, chunk); }, oracle,
+                  {hidden, weight}, 16);
     }
   }
   const auto hidden = leaf({0, 6}), weight = leaf({19, 6});
@@ -116,7 +121,9 @@ TEST_F(NnTest, LoraAddsItsProduct) {
   linear.bias = torch::randn({4});
   linear.lora = std::make_unique<Lora>(Lora{.a = leaf({2, 6}), .b = leaf({4, 2}), .scale = 1.5, .dropout = 0.5});
   const auto x = leaf({3, 6});
-  const auto merged = [&] { return torch::linear(x, linear.weight + 1.5 * torch::matmul(linear.lora->b, linear.lora->a), linear.bias); };
+  const auto merged = [&] {
+    return torch::linear(x, linear.weight + 1.5 * torch::matmul(linear.lora->b, linear.lora->a), linear.bias);
+  };
   expect_same([&] { return linear.forward(x); }, merged, {x, linear.lora->a, linear.lora->b}, 16);
   EXPECT_GT(difference(linear.forward(x, true), linear.forward(x)), 1e-3) << "dropout is on while training";
   EXPECT_EQ(linear.forward(x.to(torch::kBFloat16)).scalar_type(), torch::kBFloat16);
@@ -141,14 +148,20 @@ TEST_F(NnTest, DecoderMaskSaysWhichKeysAreSeen) {
                 if (slot < first) continue;  // padding's own output has no meaning
                 const bool expected = k <= slot && k >= first && (window == 0 || k > slot - window);
                 bool seen = mask.causal ? k <= q : true;
-                if (mask.bias.defined()) seen = mask.bias[std::min(b, mask.bias.size(0) - 1)][0][q][k].item<float>() == 0;
+                if (mask.bias.defined())
+                  seen = mask.bias[std::min(b, mask.bias.size(0) - 1)][0][q][k].item<float>() == 0;
                 EXPECT_EQ(seen, expected) << "row " << b << " query " << q << " key " << k;
               }
         }
 }
 
 Attention random_attention() {
-  Attention attention({.hidden_size = 12, .num_heads = 4, .num_key_value_heads = 2, .head_dim = 6, .qkv_bias = true, .output_bias = false});
+  Attention attention({.hidden_size = 12,
+                       .num_heads = 4,
+                       .num_key_value_heads = 2,
+                       .head_dim = 6,
+                       .qkv_bias = true,
+                       .output_bias = false});
   attention.visit_linears("a", [](const std::string& name, Linear& linear) {
     linear.visit(name, [&](const std::string&, Tensor& slot) {
       slot = (torch::randn(slot.sizes()) / std::sqrt(static_cast<double>(linear.in_features))).requires_grad_(true);
@@ -170,8 +183,12 @@ TEST_F(NnTest, AttentionWithGroupedHeads) {
     const auto y = torch::matmul(scores.softmax(-1), split(attention.v_proj)).transpose(1, 2).reshape({2, 5, 24});
     return torch::linear(y, attention.o_proj.weight);
   };
-  const auto ours = [&] { return attention.forward(x, nullptr, decoder_mask(5, 0, {}, 0, torch::kFloat), nullptr, 0, false); };
-  expect_same(ours, oracle, {x, attention.q_proj.bias, attention.k_proj.weight, attention.v_proj.weight, attention.o_proj.weight}, 64);
+  const auto ours = [&] {
+    return attention.forward(x, nullptr, decoder_mask(5, 0, {}, 0, torch::kFloat), nullptr, 0, false);
+  };
+  expect_same(ours, oracle,
+              {x, attention.q_proj.bias, attention.k_proj.weight, attention.v_proj.weight, attention.o_proj.weight},
+              64);
 }
 
 TEST_F(NnTest, CachedDecodingIsTheWholeSequence) {
@@ -179,11 +196,13 @@ TEST_F(NnTest, CachedDecodingIsTheWholeSequence) {
   const auto attention = random_attention();
   const auto x = torch::randn({2, 150, 12});
   for (const std::vector<int64_t>& padding : {std::vector<int64_t>{}, {3, 0}}) {
-    const auto whole = attention.forward(x, nullptr, decoder_mask(150, 0, padding, 0, torch::kFloat), nullptr, 0, false);
+    const auto whole =
+        attention.forward(x, nullptr, decoder_mask(150, 0, padding, 0, torch::kFloat), nullptr, 0, false);
     KvCache cache(1);
     int64_t at = 0;
     for (const int64_t step : {5, 1, 1, 60, 1, 82}) {  // 82 new tokens behind 68: more than one query with a past
-      const auto part = attention.forward(x.narrow(1, at, step), nullptr, decoder_mask(step, at, padding, 0, torch::kFloat), &cache, 0, false);
+      const auto part = attention.forward(x.narrow(1, at, step), nullptr,
+                                          decoder_mask(step, at, padding, 0, torch::kFloat), &cache, 0, false);
       EXPECT_LE(difference(part[1], whole[1].narrow(0, at, step)), 1e-5);
       if (at >= 3) {
         EXPECT_LE(difference(part[0], whole[0].narrow(0, at, step)), 1e-5);
@@ -248,7 +267,9 @@ TEST_F(NnTest, ActivationsByName) {
   const auto x = torch::linspace(-4, 4, 41);
   const auto of = [&](const char* name) { return activate(parse_activation(name, "here"), x); };
   EXPECT_LE(difference(of("gelu"), 0.5 * x * (1 + torch::erf(x / std::sqrt(2.0)))), 1e-6);
-  EXPECT_LE(difference(of("gelu_pytorch_tanh"), 0.5 * x * (1 + torch::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))))), 1e-6);
+  EXPECT_LE(
+      difference(of("gelu_pytorch_tanh"), 0.5 * x * (1 + torch::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))))),
+      1e-6);
   EXPECT_LE(difference(of("quick_gelu"), x * torch::sigmoid(1.702 * x)), 1e-6);
   EXPECT_LE(difference(of("silu"), x * torch::sigmoid(x)), 1e-6);
   EXPECT_THROW(parse_activation("mish", "config.json: /hidden_act"), UserError);

@@ -59,7 +59,8 @@ TEST_P(Adapter, MergedWeights) {
   for (const auto& name : golden_.names("merged.")) {
     const auto found = tensors.find(canonical_tensor_name(name, PartKind::kWhole));
     if (found == tensors.end()) {
-      EXPECT_TRUE(name.starts_with("vision_tower.encoder.layers.2.")) << name;  // behind the selected state: never loaded
+      EXPECT_TRUE(name.starts_with("vision_tower.encoder.layers.2."))
+          << name;  // behind the selected state: never loaded
       continue;
     }
     EXPECT_LE(difference(found->second, golden_.tensor("merged." + name)), 1e-6) << name;
@@ -109,9 +110,14 @@ TEST_P(Adapter, WrittenFilesReadAgain) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Adapter,
-                         testing::Values("list", "regex-projector", "regex-projector-old", "patterns", "rslora", "head", "embeddings-and-head", "all-linear",
-                                         "vision", "layers", "siglip-qwen2", "text"),
-                         [](const auto& info) { std::string name = info.param; std::replace(name.begin(), name.end(), '-', '_'); return name; });
+                         testing::Values("list", "regex-projector", "regex-projector-old", "patterns", "rslora", "head",
+                                         "embeddings-and-head", "all-linear", "vision", "layers", "siglip-qwen2",
+                                         "text"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 /// A copy of the adapter `regex-projector` to be damaged.
 class DamagedAdapter : public testing::Test {
@@ -143,15 +149,17 @@ TEST_F(DamagedAdapter, NamesMissingTensors) {
   for (const char* part : {"lora_A", "lora_B", "linear_1.bias"}) {
     const auto name = first(part);
     const auto tensor = tensors_.extract(name);
-    EXPECT_THAT(load_error(), testing::AllOf(HasSubstr("adapter_model.safetensors"), HasSubstr(name), HasSubstr("missing")));
+    EXPECT_THAT(load_error(),
+                testing::AllOf(HasSubstr("adapter_model.safetensors"), HasSubstr(name), HasSubstr("missing")));
     tensors_[name] = tensor.mapped();
   }
 }
 
 TEST_F(DamagedAdapter, NamesUnknownTensors) {
-  for (const char* name : {"base_model.model.model.language_model.layers.9.self_attn.q_proj.lora_A.weight",
-                           "base_model.model.model.language_model.layers.0.mlp.up_proj.lora_A.weight",
-                           "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_magnitude_vector", "stray"}) {
+  for (const char* name :
+       {"base_model.model.model.language_model.layers.9.self_attn.q_proj.lora_A.weight",
+        "base_model.model.model.language_model.layers.0.mlp.up_proj.lora_A.weight",
+        "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_magnitude_vector", "stray"}) {
     tensors_[name] = torch::ones({2});
     EXPECT_THAT(load_error(), HasSubstr(name));
     tensors_.erase(name);
@@ -174,18 +182,31 @@ TEST_F(DamagedAdapter, RefusesEmptyFiles) {  // what a crashed gather leaves beh
 
 TEST_F(DamagedAdapter, RefusesWhatIsNotLora) {
   const auto original = config_;
-  const std::pair<const char*, nlohmann::json> wrong[] = {
-      {"use_dora", true}, {"peft_type", "LOHA"}, {"bias", "all"}, {"fan_in_fan_out", true}, {"lora_bias", true}, {"r", 0}, {"r", "8"},
-      {"layer_replication", {{0, 1}}}, {"target_modules", 5}, {"target_modules", "("}, {"exclude_modules", "["}, {"rank_pattern", {{"(", 2}}},
-      {"rank_pattern", {{"q_proj", 0}}}, {"alpha_pattern", {{"q_proj", "2"}}}, {"target_modules", "no_such_layer"}};
+  const std::pair<const char*, nlohmann::json> wrong[] = {{"use_dora", true},
+                                                          {"peft_type", "LOHA"},
+                                                          {"bias", "all"},
+                                                          {"fan_in_fan_out", true},
+                                                          {"lora_bias", true},
+                                                          {"r", 0},
+                                                          {"r", "8"},
+                                                          {"layer_replication", {{0, 1}}},
+                                                          {"target_modules", 5},
+                                                          {"target_modules", "("},
+                                                          {"exclude_modules", "["},
+                                                          {"rank_pattern", {{"(", 2}}},
+                                                          {"rank_pattern", {{"q_proj", 0}}},
+                                                          {"alpha_pattern", {{"q_proj", "2"}}},
+                                                          {"target_modules", "no_such_layer"}};
   for (const auto& [key, value] : wrong) {
     config_ = original;
     config_[key] = value;
     SCOPED_TRACE(fmt::format("{} {}", key, value.dump()));
     EXPECT_THAT(load_error(), testing::AnyOf(HasSubstr(fmt::format("/{}", key)), HasSubstr("lora")));
   }
-  EXPECT_THAT(message_of([&] { with_adapter("llava-clip-llama", golden_path("adapters/dora")); }), HasSubstr("/use_dora"));
-  EXPECT_THAT(message_of([&] { with_adapter("llama", golden_path("adapters/list")); }), HasSubstr("list/adapter_model.safetensors"));
+  EXPECT_THAT(message_of([&] { with_adapter("llava-clip-llama", golden_path("adapters/dora")); }),
+              HasSubstr("/use_dora"));
+  EXPECT_THAT(message_of([&] { with_adapter("llama", golden_path("adapters/list")); }),
+              HasSubstr("list/adapter_model.safetensors"));
   EXPECT_THAT(message_of([&] { with_adapter("llama", scratch_.path() / "absent"); }), HasSubstr("absent"));
 }
 
@@ -195,7 +216,8 @@ TEST(AdapterConfig, PatternsAreTriedInTheirOrder) {
                     R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["q_proj"],
                         "rank_pattern":{"self_attn.q_proj":16,"q_proj":2},"alpha_pattern":{"layers\\.1\\..*":3,".*proj":5}})");
   const auto config = read_adapter_config(scratch.path());
-  EXPECT_EQ(config.rank_of("model.layers.0.self_attn.q_proj"), 16) << "the first that matches, as in PEFT, not the first by name";
+  EXPECT_EQ(config.rank_of("model.layers.0.self_attn.q_proj"), 16)
+      << "the first that matches, as in PEFT, not the first by name";
   EXPECT_EQ(config.rank_of("model.layers.0.cross.q_proj"), 2);
   EXPECT_EQ(config.rank_of("model.layers.0.cross.xq_proj"), 4);
   EXPECT_EQ(config.scale_of("model.layers.1.self_attn.q_proj"), 3.0 / 16);
@@ -231,7 +253,8 @@ TEST(Attach, FreshAdaptersChangeNothingAndDependOnTheSeed) {
     const auto batch = read_batch(golden, model->config());
     const auto names = attach_lora(*model, config, seed);
     EXPECT_EQ(names.size(), 6U);  // two layers of the tower, two of the language model with two each
-    EXPECT_EQ(forward_loss(*model, batch, nullptr), forward_loss(*load_model(golden_path("models/llava-clip-llama")), batch, nullptr));
+    EXPECT_EQ(forward_loss(*model, batch, nullptr),
+              forward_loss(*load_model(golden_path("models/llava-clip-llama")), batch, nullptr));
     model->visit([&](const std::string& name, Tensor& tensor) {
       if (name.find(".lora_") != std::string::npos) made[seed][name] = tensor;
     });
@@ -242,7 +265,8 @@ TEST(Attach, FreshAdaptersChangeNothingAndDependOnTheSeed) {
       continue;
     }
     EXPECT_FALSE(torch::equal(a, made[2].at(name)));
-    EXPECT_LE(a.abs().max().item<double>(), 1 / std::sqrt(static_cast<double>(a.size(1)))) << "kaiming_uniform with sqrt(5)";
+    EXPECT_LE(a.abs().max().item<double>(), 1 / std::sqrt(static_cast<double>(a.size(1))))
+        << "kaiming_uniform with sqrt(5)";
   }
   auto model = load_model(golden_path("models/llama"));
   config.target_modules.names = {"absent"};

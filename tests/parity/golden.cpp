@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
-#include <nlohmann/json.hpp>
 
 #include "lib/base/files.h"
 #include "lib/image/anyres.h"
@@ -32,8 +32,12 @@ Golden::~Golden() = default;
 bool Golden::has(const std::string& key) const { return json_->value.contains(key); }
 double Golden::number(const std::string& key) const { return json_->value.at(key).get<double>(); }
 std::string Golden::text(const std::string& key) const { return json_->value.at(key).get<std::string>(); }
-std::vector<std::string> Golden::texts(const std::string& key) const { return json_->value.value(key, std::vector<std::string>{}); }
-std::vector<double> Golden::numbers(const std::string& key) const { return json_->value.at(key).get<std::vector<double>>(); }
+std::vector<std::string> Golden::texts(const std::string& key) const {
+  return json_->value.value(key, std::vector<std::string>{});
+}
+std::vector<double> Golden::numbers(const std::string& key) const {
+  return json_->value.at(key).get<std::vector<double>>();
+}
 std::vector<int64_t> Golden::integers(const std::string& key) const {
   const auto& value = json_->value.at(key);
   return value.is_array() ? value.get<std::vector<int64_t>>() : std::vector<int64_t>{value.get<int64_t>()};
@@ -43,7 +47,8 @@ std::vector<GenerateCase> Golden::generate(const std::string& key) const {
   std::vector<GenerateCase> cases;
   for (const auto& value : json_->value.at(key))
     cases.push_back({value.at("input_ids").get<std::vector<int64_t>>(), value.at("tokens").get<std::vector<int64_t>>(),
-                     value.value("images", std::vector<int64_t>{}), value.at("max_new_tokens").get<int64_t>(), value.value("repetition_penalty", 1.0)});
+                     value.value("images", std::vector<int64_t>{}), value.at("max_new_tokens").get<int64_t>(),
+                     value.value("repetition_penalty", 1.0)});
   return cases;
 }
 
@@ -67,7 +72,8 @@ WeightOptions train_everything() {
   return options;
 }
 
-ImageInputs read_images(const Golden& golden, const LlavaConfig& config, const std::vector<int64_t>& rows, const std::string& prefix) {
+ImageInputs read_images(const Golden& golden, const LlavaConfig& config, const std::vector<int64_t>& rows,
+                        const std::string& prefix) {
   ImageInputs images;
   if (rows.empty()) return images;
   const auto pixels = golden.tensor(prefix + "pixel_values");
@@ -82,7 +88,9 @@ ImageInputs read_images(const Golden& golden, const LlavaConfig& config, const s
     }
     const auto size = golden.tensor("image_sizes")[row];
     images.sizes.back() = {.width = size[1].item<int>(), .height = size[0].item<int>()};
-    images.num_tiles.back() = anyres_layout(images.sizes.back(), config.grid_pinpoints, side, static_cast<int>(config.vision->patches_per_side())).num_tiles();
+    images.num_tiles.back() = anyres_layout(images.sizes.back(), config.grid_pinpoints, side,
+                                            static_cast<int>(config.vision->patches_per_side()))
+                                  .num_tiles();
     tiles.push_back(pixels[row].narrow(0, 0, images.num_tiles.back()));
   }
   images.pixels = torch::cat(tiles, 0);
@@ -90,7 +98,10 @@ ImageInputs read_images(const Golden& golden, const LlavaConfig& config, const s
 }
 
 Batch read_batch(const Golden& golden, const LlavaConfig& config, const std::string& prefix) {
-  Batch batch{golden.tensor(prefix + "input_ids"), golden.tensor(prefix + "attention_mask"), golden.tensor(prefix + "labels"), {}};
+  Batch batch{golden.tensor(prefix + "input_ids"),
+              golden.tensor(prefix + "attention_mask"),
+              golden.tensor(prefix + "labels"),
+              {}};
   if (!golden.has_tensor(prefix + "pixel_values")) return batch;
   std::vector<int64_t> rows(static_cast<size_t>(golden.tensor(prefix + "pixel_values").size(0)));
   std::iota(rows.begin(), rows.end(), 0);
@@ -101,14 +112,19 @@ Batch read_batch(const Golden& golden, const LlavaConfig& config, const std::str
 Tensor forward_logits(const LlavaModel& model, const Batch& batch, torch::ScalarType type) {
   const torch::NoGradGuard no_grad;
   const auto embeds = model.embed(batch.ids, batch.images, type, {});
-  return model.logits(model.language_model().forward(embeds, {.positions = torch::arange(batch.ids.size(1)).unsqueeze(0), .left_padding = {}}));
+  return model.logits(model.language_model().forward(
+      embeds, {.positions = torch::arange(batch.ids.size(1)).unsqueeze(0), .left_padding = {}}));
 }
 
-double forward_loss(LlavaModel& model, const Batch& batch, std::map<std::string, Tensor>* gradients, const TrainingMode& mode, int64_t chunk) {
+double forward_loss(LlavaModel& model, const Batch& batch, std::map<std::string, Tensor>* gradients,
+                    const TrainingMode& mode, int64_t chunk) {
   const auto tokens = (batch.labels.narrow(1, 1, batch.labels.size(1) - 1) != -100).sum().item<int64_t>();
   const auto embeds = model.embed(batch.ids, batch.images, torch::kFloat, mode);
-  const auto hidden = model.language_model().forward(embeds, {.positions = torch::arange(batch.ids.size(1)).unsqueeze(0), .left_padding = {},
-                                                              .training = mode.training, .checkpointing = mode.language_checkpointing});
+  const auto hidden =
+      model.language_model().forward(embeds, {.positions = torch::arange(batch.ids.size(1)).unsqueeze(0),
+                                              .left_padding = {},
+                                              .training = mode.training,
+                                              .checkpointing = mode.language_checkpointing});
   const auto loss = model.loss_sum(hidden, batch.labels, chunk) / static_cast<double>(tokens);
   if (gradients == nullptr) return loss.item<double>();
   model.visit([](const std::string&, Tensor& tensor) { tensor.mutable_grad() = Tensor(); });
@@ -136,7 +152,8 @@ void expect_logits(const Tensor& logits, const Golden& golden, const Batch& batc
   expect_close(logits * batch.mask.unsqueeze(-1), golden.tensor(name), kLogitsTolerance, name);
 }
 
-void expect_gradients(const std::map<std::string, Tensor>& found, const Golden& golden, const std::function<std::string(const std::string&)>& our_name) {
+void expect_gradients(const std::map<std::string, Tensor>& found, const Golden& golden,
+                      const std::function<std::string(const std::string&)>& our_name) {
   std::set<std::string> noise;
   for (const auto& name : golden.texts("noise_grad")) noise.insert(name);
   std::set<std::string> compared;
@@ -167,7 +184,9 @@ void expect_gradients(const std::map<std::string, Tensor>& found, const Golden& 
   std::cout << fmt::format("{:>10.2e}  gradients ({}), worst {}\n", worst, compared.size(), where);
 }
 
-std::vector<std::vector<int64_t>> greedy(const LlavaModel& model, const Golden& golden, const std::vector<GenerateCase>& prompts, const std::vector<int64_t>& stop_ids) {
+std::vector<std::vector<int64_t>> greedy(const LlavaModel& model, const Golden& golden,
+                                         const std::vector<GenerateCase>& prompts,
+                                         const std::vector<int64_t>& stop_ids) {
   const torch::NoGradGuard no_grad;
   const auto rows = static_cast<int64_t>(prompts.size());
   int64_t longest = 0, steps = 0;
@@ -191,7 +210,8 @@ std::vector<std::vector<int64_t>> greedy(const LlavaModel& model, const Golden& 
   std::vector<bool> done(prompts.size());
   auto embeds = model.embed(ids, read_images(golden, model.config(), pictures), torch::kFloat, {});
   for (int64_t step = 0; step < steps; ++step) {
-    const auto hidden = model.language_model().forward(embeds, {.positions = positions, .left_padding = padding, .cache = &cache});
+    const auto hidden =
+        model.language_model().forward(embeds, {.positions = positions, .left_padding = padding, .cache = &cache});
     auto logits = model.logits(hidden.select(1, hidden.size(1) - 1));  // [B, V]
     for (size_t row = 0; row < prompts.size(); ++row) {
       if (prompts[row].repetition_penalty == 1) continue;

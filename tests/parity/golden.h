@@ -14,9 +14,9 @@ namespace vlmtune::test {
 namespace fs = std::filesystem;
 
 // Never raised: the reference's own two attention kernels are 1e-5 and 1e-6 apart.
-constexpr double kLogitsTolerance = 1e-4;     // absolute
-constexpr double kGradientTolerance = 1e-4;   // relative to the gradient's largest value
-constexpr double kLossTolerance = 2e-6;       // relative
+constexpr double kLogitsTolerance = 1e-4;    // absolute
+constexpr double kGradientTolerance = 1e-4;  // relative to the gradient's largest value
+constexpr double kLossTolerance = 2e-6;      // relative
 
 /// tests/golden/<name>.
 fs::path golden_path(const std::string& name);
@@ -61,12 +61,14 @@ WeightOptions train_everything();
 
 Batch read_batch(const Golden& golden, const LlavaConfig& config, const std::string& prefix = "");
 /// The pictures of these rows of pixel_values, padding tiles left out.
-ImageInputs read_images(const Golden& golden, const LlavaConfig& config, const std::vector<int64_t>& rows, const std::string& prefix = "");
+ImageInputs read_images(const Golden& golden, const LlavaConfig& config, const std::vector<int64_t>& rows,
+                        const std::string& prefix = "");
 
 /// Logits of a plain forward call [B, T, V].
 Tensor forward_logits(const LlavaModel& model, const Batch& batch, torch::ScalarType type = torch::kFloat);
 /// Mean loss; with `gradients` every trained tensor's gradient by our name.
-double forward_loss(LlavaModel& model, const Batch& batch, std::map<std::string, Tensor>* gradients, const TrainingMode& mode = {}, int64_t chunk = 0);
+double forward_loss(LlavaModel& model, const Batch& batch, std::map<std::string, Tensor>* gradients,
+                    const TrainingMode& mode = {}, int64_t chunk = 0);
 
 /// Largest absolute difference; infinite when shapes differ or a value is no number.
 double difference(const Tensor& a, const Tensor& b);
@@ -74,10 +76,13 @@ double difference(const Tensor& a, const Tensor& b);
 void expect_close(const Tensor& found, const Tensor& expected, double tolerance, const std::string& what);
 void expect_logits(const Tensor& logits, const Golden& golden, const Batch& batch, const std::string& name = "logits");
 /// Every `grad.NAME` of the golden, and that nothing else got a gradient.
-void expect_gradients(const std::map<std::string, Tensor>& found, const Golden& golden, const std::function<std::string(const std::string&)>& our_name);
+void expect_gradients(const std::map<std::string, Tensor>& found, const Golden& golden,
+                      const std::function<std::string(const std::string&)>& our_name);
 
 /// Greedy answers to all prompts together, padded on the left, stop tokens included.
-std::vector<std::vector<int64_t>> greedy(const LlavaModel& model, const Golden& golden, const std::vector<GenerateCase>& prompts, const std::vector<int64_t>& stop_ids);
+std::vector<std::vector<int64_t>> greedy(const LlavaModel& model, const Golden& golden,
+                                         const std::vector<GenerateCase>& prompts,
+                                         const std::vector<int64_t>& stop_ids);
 std::vector<int64_t> read_stop_ids(const fs::path& dir);
 
 template <typename Callable>

@@ -34,13 +34,19 @@ TEST_P(LanguageModel, GreedyTokens) {
     for (const auto& prompt : prompts) EXPECT_EQ(greedy(*model, golden_, {prompt}, stop_ids)[0], prompt.tokens) << key;
     if (model->config().text.rope.type == "dynamic") continue;  // its frequencies follow the longest row of a batch
     const auto together = greedy(*model, golden_, prompts, stop_ids);
-    for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(together[i], prompts[i].tokens) << key << " " << i << " of a batch";
+    for (size_t i = 0; i < prompts.size(); ++i)
+      EXPECT_EQ(together[i], prompts[i].tokens) << key << " " << i << " of a batch";
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, LanguageModel,
-                         testing::Values("llama", "llama-llama3-rope", "llama-linear-rope", "llama-dynamic-rope", "llama-yarn-rope", "qwen2", "mistral"),
-                         [](const auto& info) { std::string name = info.param; std::replace(name.begin(), name.end(), '-', '_'); return name; });
+                         testing::Values("llama", "llama-llama3-rope", "llama-linear-rope", "llama-dynamic-rope",
+                                         "llama-yarn-rope", "qwen2", "mistral"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 TEST(Language, ShortDynamicRopeKeepsItsFrequencies) {
   const Golden golden("models/llama-dynamic-rope");
@@ -56,10 +62,13 @@ TEST(Language, RotaryTables) {
   int cases = 0;
   for (const auto& value : golden.at("cases")) {
     SCOPED_TRACE(value.at("rope_parameters").dump());
-    const nlohmann::json text = {{"model_type", "llama"}, {"head_dim", value.at("head_dim")}, {"rope_parameters", value.at("rope_parameters")},
+    const nlohmann::json text = {{"model_type", "llama"},
+                                 {"head_dim", value.at("head_dim")},
+                                 {"rope_parameters", value.at("rope_parameters")},
                                  {"max_position_embeddings", value.at("max_position_embeddings")}};
     const auto config = read_decoder_config(ConfigReader::parse(text.dump(), "config.json"));
-    const auto inverse = torch::tensor(value.at("inv_freq").get<std::vector<double>>(), torch::kDouble).to(torch::kFloat);
+    const auto inverse =
+        torch::tensor(value.at("inv_freq").get<std::vector<double>>(), torch::kDouble).to(torch::kFloat);
     const double scale = value.at("attention_factor");
     const auto length = value.at("sequence_length").is_null() ? int64_t{1} : value.at("sequence_length").get<int64_t>();
     for (const int64_t position : {0, 1, 7, 1000, 100'000}) {
@@ -97,17 +106,23 @@ TEST(Language, ConfigDefaultsAndErrors) {
   EXPECT_EQ(read(R"({"model_type":"mistral","sliding_window":null})").sliding_window, 0);
   EXPECT_TRUE(read(R"({"model_type":"qwen2"})").qkv_bias);
   EXPECT_FALSE(read(R"({"model_type":"qwen2"})").output_bias);
-  const auto qwen = read(R"({"model_type":"qwen2","use_sliding_window":true,"max_window_layers":2,"num_hidden_layers":4})");
+  const auto qwen =
+      read(R"({"model_type":"qwen2","use_sliding_window":true,"max_window_layers":2,"num_hidden_layers":4})");
   EXPECT_EQ(qwen.layer_is_sliding, (std::vector<bool>{false, false, true, true}));
   const std::pair<const char*, const char*> wrong[] = {
-      {R"({"model_type":"gpt2"})", "/model_type"},          {R"({"hidden_size":"big"})", "/hidden_size"},
-      {R"({"num_hidden_layers":0})", "/num_hidden_layers"}, {R"({"num_key_value_heads":5})", "/num_key_value_heads"},
-      {R"({"head_dim":7})", "/head_dim"},                   {R"({"hidden_act":"mish"})", "/hidden_act"},
-      {R"({"rope_scaling":{"type":"ntk"}})", "/rope_type"}, {R"({"vocab_size":-1})", "/vocab_size"},
+      {R"({"model_type":"gpt2"})", "/model_type"},
+      {R"({"hidden_size":"big"})", "/hidden_size"},
+      {R"({"num_hidden_layers":0})", "/num_hidden_layers"},
+      {R"({"num_key_value_heads":5})", "/num_key_value_heads"},
+      {R"({"head_dim":7})", "/head_dim"},
+      {R"({"hidden_act":"mish"})", "/hidden_act"},
+      {R"({"rope_scaling":{"type":"ntk"}})", "/rope_type"},
+      {R"({"vocab_size":-1})", "/vocab_size"},
       {R"({"rope_parameters":{"rope_type":"longrope","short_factor":[1],"long_factor":[1]}})", "/short_factor"},
   };
   for (const auto& [text, place] : wrong)
-    EXPECT_THAT(message_of([&, text = text] { read(text); }), testing::AllOf(testing::HasSubstr("config.json"), testing::HasSubstr(place)));
+    EXPECT_THAT(message_of([&, text = text] { read(text); }),
+                testing::AllOf(testing::HasSubstr("config.json"), testing::HasSubstr(place)));
 }
 
 }  // namespace

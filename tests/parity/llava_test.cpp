@@ -16,21 +16,32 @@ TEST_P(Tower, HiddenStates) {
   const auto dir = golden_path(std::string("models/") + GetParam());
   const Golden golden(std::string("models/") + GetParam());
   // The tower of a model whose language model is another golden.
-  auto config = read_llava_config(golden_path("models/llama"), dir, {.projector_type = "linear", .vision_select_layer = -1});
+  auto config =
+      read_llava_config(golden_path("models/llama"), dir, {.projector_type = "linear", .vision_select_layer = -1});
   LlavaModel model(config);
   WeightOptions options;
-  options.fresh = [&](const std::string& name, torch::IntArrayRef shape) { return fresh_projector_tensor(name, shape, 1, config); };
-  load_weights(model, {{Checkpoint::open(golden_path("models/llama")), PartKind::kLanguageModel}, {Checkpoint::open(dir), PartKind::kVisionTower}}, options);
+  options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {
+    return fresh_projector_tensor(name, shape, 1, config);
+  };
+  load_weights(model,
+               {{Checkpoint::open(golden_path("models/llama")), PartKind::kLanguageModel},
+                {Checkpoint::open(dir), PartKind::kVisionTower}},
+               options);
   Vit tower(*config.vision, config.vision->num_hidden_layers);
   std::map<std::string, Tensor> loaded;
   model.visit([&](const std::string& name, Tensor& tensor) { loaded[name] = tensor; });
   tower.visit("model.vision_tower.", [&](const std::string& name, Tensor& slot) { slot = loaded.at(name); });
   const auto states = tower.hidden_states(golden.tensor("pixel_values"), {0, 1, 2, 3}, false, false);
   for (size_t i = 0; i < states.size(); ++i)
-    expect_close(states[i], golden.tensor("hidden_states." + std::to_string(i)), 1e-5, "hidden state " + std::to_string(i));
+    expect_close(states[i], golden.tensor("hidden_states." + std::to_string(i)), 1e-5,
+                 "hidden state " + std::to_string(i));
 }
 INSTANTIATE_TEST_SUITE_P(Goldens, Tower, testing::Values("clip-vision", "siglip-vision", "clip-full"),
-                         [](const auto& info) { std::string name = info.param; std::replace(name.begin(), name.end(), '-', '_'); return name; });
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 class Llava : public testing::TestWithParam<const char*> {
  protected:
@@ -86,7 +97,8 @@ TEST_P(Llava, CheckpointingGivesTheSameBits) {
   const auto batch = read_batch(golden_, model->config());
   std::map<std::string, Tensor> plain, again;
   const double loss = forward_loss(*model, batch, &plain);
-  const double same = forward_loss(*model, batch, &again, {.training = true, .language_checkpointing = true, .vision_checkpointing = true});
+  const double same = forward_loss(*model, batch, &again,
+                                   {.training = true, .language_checkpointing = true, .vision_checkpointing = true});
   EXPECT_EQ(loss, same);
   for (const auto& [name, gradient] : plain) {
     ASSERT_EQ(gradient.defined(), again.at(name).defined()) << name;
@@ -101,43 +113,58 @@ TEST_P(Llava, ChunkedLossIsTheLoss) {
   const auto batch = read_batch(golden_, model->config());
   for (const int64_t chunk : {1, 5, 1000}) {
     std::map<std::string, Tensor> gradients;
-    EXPECT_NEAR(forward_loss(*model, batch, &gradients, {}, chunk), golden_.number("loss"), kLossTolerance * golden_.number("loss"));
+    EXPECT_NEAR(forward_loss(*model, batch, &gradients, {}, chunk), golden_.number("loss"),
+                kLossTolerance * golden_.number("loss"));
     expect_gradients(gradients, golden_, canonical);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Llava,
-                         testing::Values("llava-clip-llama", "llava-siglip-qwen2", "llava-layers-mistral", "llava-layers-default", "llava-next-clip-mistral",
-                                         "llava-next-siglip-qwen2"),
-                         [](const auto& info) { std::string name = info.param; std::replace(name.begin(), name.end(), '-', '_'); return name; });
+                         testing::Values("llava-clip-llama", "llava-siglip-qwen2", "llava-layers-mistral",
+                                         "llava-layers-default", "llava-next-clip-mistral", "llava-next-siglip-qwen2"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 class Stage1 : public testing::TestWithParam<const char*> {};
 
 TEST_P(Stage1, ProjectorBetweenParts) {
   const Golden golden(std::string("models/") + GetParam());
   const auto file = golden_path(std::string("models/") + GetParam()) / "mm_projector.safetensors";
-  const auto language = golden_path("models/" + golden.text("language_model")), vision = golden_path("models/" + golden.text("vision_tower"));
+  const auto language = golden_path("models/" + golden.text("language_model")),
+             vision = golden_path("models/" + golden.text("vision_tower"));
   const bool linear = std::string(GetParam()) == "stage1-linear";
-  auto config = read_llava_config(language, vision, {.projector_type = linear ? "linear" : "mlp2x_gelu", .vision_select_layer = {}});
+  auto config = read_llava_config(language, vision,
+                                  {.projector_type = linear ? "linear" : "mlp2x_gelu", .vision_select_layer = {}});
   EXPECT_FALSE(config.keep_class_token);
   config.image_token_id = -200;
   LlavaModel model(config);
   WeightOptions options;
   options.is_trained = [](const std::string& name) { return name.starts_with("model.multi_modal_projector."); };
-  load_weights(model, {{Checkpoint::open(language), PartKind::kLanguageModel}, {Checkpoint::open(vision), PartKind::kVisionTower},
-                       {Checkpoint::open_file(file), PartKind::kProjector}}, options);
+  load_weights(model,
+               {{Checkpoint::open(language), PartKind::kLanguageModel},
+                {Checkpoint::open(vision), PartKind::kVisionTower},
+                {Checkpoint::open_file(file), PartKind::kProjector}},
+               options);
   model.visit([&](const std::string& name, Tensor& tensor) { tensor.requires_grad_(options.is_trained(name)); });
   const auto batch = read_batch(golden, config);
   expect_logits(forward_logits(model, batch), golden, batch);
   for (const bool checkpointing : {false, true}) {
     std::map<std::string, Tensor> gradients;
-    const double loss = forward_loss(model, batch, &gradients, {.training = true, .language_checkpointing = checkpointing});
+    const double loss =
+        forward_loss(model, batch, &gradients, {.training = true, .language_checkpointing = checkpointing});
     EXPECT_NEAR(loss, golden.number("loss"), kLossTolerance * golden.number("loss"));
-    expect_gradients(gradients, golden, [](const std::string& name) { return canonical_tensor_name(name, PartKind::kProjector); });
+    expect_gradients(gradients, golden,
+                     [](const std::string& name) { return canonical_tensor_name(name, PartKind::kProjector); });
   }
 }
-INSTANTIATE_TEST_SUITE_P(Goldens, Stage1, testing::Values("stage1-linear", "stage1-mlp2x"),
-                         [](const auto& info) { std::string name = info.param; std::replace(name.begin(), name.end(), '-', '_'); return name; });
+INSTANTIATE_TEST_SUITE_P(Goldens, Stage1, testing::Values("stage1-linear", "stage1-mlp2x"), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 class Spelling : public testing::TestWithParam<const char*> {};
 
@@ -147,13 +174,19 @@ TEST_P(Spelling, IsTheSameModel) {
   const auto usual = load_model(golden_path("models/llava-clip-llama"));
   std::map<std::string, Tensor> tensors;
   usual->visit([&](const std::string& name, Tensor& tensor) { tensors[name] = tensor; });
-  model->visit([&](const std::string& name, Tensor& tensor) { EXPECT_TRUE(torch::equal(tensor, tensors.at(name))) << name; });
+  model->visit(
+      [&](const std::string& name, Tensor& tensor) { EXPECT_TRUE(torch::equal(tensor, tensors.at(name))) << name; });
   const auto batch = read_batch(golden, model->config());
   expect_logits(forward_logits(*model, batch), golden, batch);
 }
 INSTANTIATE_TEST_SUITE_P(Goldens, Spelling,
-                         testing::Values("llava-clip-llama-llava-hf", "llava-clip-llama-in-memory", "llava-clip-llama-in-memory-nested", "llava-clip-llama-sharded"),
-                         [](const auto& info) { std::string name = info.param; std::replace(name.begin(), name.end(), '-', '_'); return name; });
+                         testing::Values("llava-clip-llama-llava-hf", "llava-clip-llama-in-memory",
+                                         "llava-clip-llama-in-memory-nested", "llava-clip-llama-sharded"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 TEST(HalfPrecision, WeightsComputedInFp32AndNatively) {
   const struct {
@@ -173,7 +206,8 @@ TEST(HalfPrecision, WeightsComputedInFp32AndNatively) {
     model->visit([&](const std::string&, Tensor& tensor) { EXPECT_EQ(tensor.scalar_type(), c.type); });
     const auto logits = forward_logits(*model, batch, c.type);
     EXPECT_EQ(logits.scalar_type(), c.type);
-    expect_close(logits.to(torch::kFloat) * batch.mask.unsqueeze(-1), golden.tensor("logits_native"), c.tolerance, "native logits");
+    expect_close(logits.to(torch::kFloat) * batch.mask.unsqueeze(-1), golden.tensor("logits_native"), c.tolerance,
+                 "native logits");
     // The same weights, computed in fp32 as they lie in the mapped file.
     expect_logits(forward_logits(*model, batch, torch::kFloat), golden, batch);
   }
@@ -202,19 +236,24 @@ TEST(LlavaConfig, ErrorsNameTheKey) {
       {R"({"model_type":"blip"})", "/model_type"},
       {R"({"model_type":"llava","vision_feature_layer":-30,)" + text + "}", "/vision_feature_layer"},
       {R"({"model_type":"llava","vision_feature_layer":[],)" + text + "}", "/vision_feature_layer"},
-      {R"({"model_type":"llava","vision_feature_select_strategy":"cls",)" + text + "}", "/vision_feature_select_strategy"},
+      {R"({"model_type":"llava","vision_feature_select_strategy":"cls",)" + text + "}",
+       "/vision_feature_select_strategy"},
       {R"({"model_type":"llava","vision_config":{"model_type":"vit"},)" + text + "}", "/vision_config/model_type"},
-      {R"({"model_type":"llava","vision_config":{"hidden_size":30},)" + text + "}", "/vision_config/num_attention_heads"},
+      {R"({"model_type":"llava","vision_config":{"hidden_size":30},)" + text + "}",
+       "/vision_config/num_attention_heads"},
       {R"({"model_type":"llava","projector_hidden_act":"mish",)" + text + "}", "/projector_hidden_act"},
       {R"({"model_type":"llava_next","image_grid_pinpoints":[[336]],)" + text + "}", "/image_grid_pinpoints"},
       // The grid of a tile needs as many features as patches.
-      {R"({"model_type":"llava_next","vision_feature_select_strategy":"full",)" + text + "}", "/vision_feature_select_strategy"},
+      {R"({"model_type":"llava_next","vision_feature_select_strategy":"full",)" + text + "}",
+       "/vision_feature_select_strategy"},
   };
   for (const auto& [config, place] : wrong)
     EXPECT_THAT(message_of([&, config = config] { read(config); }), testing::HasSubstr(place)) << config;
   const auto tower_of_siglip = read_llava_config(golden_path("models/llama"), golden_path("models/siglip-vision"), {});
   EXPECT_TRUE(tower_of_siglip.keep_class_token) << "SigLIP has no class token to drop";
-  EXPECT_THROW(read_llava_config(golden_path("models/llama"), golden_path("models/clip-vision"), {.projector_type = "mlp0x_gelu", .vision_select_layer = {}}), UserError);
+  EXPECT_THROW(read_llava_config(golden_path("models/llama"), golden_path("models/clip-vision"),
+                                 {.projector_type = "mlp0x_gelu", .vision_select_layer = {}}),
+               UserError);
 }
 
 }  // namespace

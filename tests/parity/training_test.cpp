@@ -32,8 +32,12 @@ class Training : public testing::TestWithParam<const char*> {
 
   Schedule schedule() const {
     const auto name = golden_.text("schedule");
-    const auto shape = name == "cosine" ? ScheduleShape::kCosine : name == "linear" ? ScheduleShape::kLinear : ScheduleShape::kConstant;
-    return {.shape = shape, .warmup_steps = golden_.integers("warmup_steps")[0], .total_steps = golden_.integers("steps")[0]};
+    const auto shape = name == "cosine"   ? ScheduleShape::kCosine
+                       : name == "linear" ? ScheduleShape::kLinear
+                                          : ScheduleShape::kConstant;
+    return {.shape = shape,
+            .warmup_steps = golden_.integers("warmup_steps")[0],
+            .total_steps = golden_.integers("steps")[0]};
   }
 
   /// Micro-batch n of the run.
@@ -106,21 +110,27 @@ TEST_P(Training, TenSteps) {
   auto model = load_model(golden_path("models/" + golden_.text("base")), weights);
   if (is_lora()) load_adapter(*model, golden_path(folder()) / "init");
   const auto trained = select_trained(*model, choices);
-  AdamW optimizer(trained, {.betas = {golden_.numbers("betas")[0], golden_.numbers("betas")[1]}, .eps = golden_.number("eps")});
+  AdamW optimizer(trained,
+                  {.betas = {golden_.numbers("betas")[0], golden_.numbers("betas")[1]}, .eps = golden_.number("eps")});
   StepOptions options;
   options.compute_type = is_half() ? torch::kBFloat16 : torch::kFloat;
   options.mode.training = true;
   const int64_t accumulation = golden_.integers("accumulation")[0];
-  const auto losses = golden_.numbers("losses"), norms = golden_.numbers("grad_norms"), rates = golden_.numbers("learning_rates");
+  const auto losses = golden_.numbers("losses"), norms = golden_.numbers("grad_norms"),
+             rates = golden_.numbers("learning_rates");
   // The reference's own fp32 run: where its bf16 run is further from that than the bound, its distance is the bound.
-  const auto exact = is_half() ? Golden("training/" + std::string(GetParam()).substr(0, std::string(GetParam()).find('-'))).numbers("grad_norms") : norms;
+  const auto exact = is_half()
+                         ? Golden("training/" + std::string(GetParam()).substr(0, std::string(GetParam()).find('-')))
+                               .numbers("grad_norms")
+                         : norms;
   // In bf16 the reference's two attention kernels differ by 1e-3 and 2e-2, and its autocast keeps the residual stream of fp32
   // weights in fp32, which this program holds in bf16.
   const double loss_tolerance = is_half() ? 3e-3 : kLossTolerance, norm_tolerance = is_half() ? 2e-2 : 2e-5;
   double worst_loss = 0, worst_norm = 0;
   for (int64_t step = 0; step < golden_.integers("steps")[0]; ++step) {
     const auto i = static_cast<size_t>(step);
-    MicroBatches batches{.count = accumulation, .make = [&](int64_t n) { return micro_batch(accumulation * step + n); }};
+    MicroBatches batches{.count = accumulation,
+                         .make = [&](int64_t n) { return micro_batch(accumulation * step + n); }};
     for (int64_t n = 0; n < accumulation; ++n) batches.label_tokens += label_tokens(batches.make(n));
     EXPECT_EQ(batches.label_tokens, golden_.integers("label_tokens")[i]);
     zero_gradients(trained);
@@ -139,8 +149,14 @@ TEST_P(Training, TenSteps) {
   expect_final(*model);
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, Training, testing::Values("lora", "full", "full-tied", "projector", "components", "lora-bf16", "full-bf16"),
-                         [](const auto& info) { std::string name = info.param; std::replace(name.begin(), name.end(), '-', '_'); return name; });
+INSTANTIATE_TEST_SUITE_P(Goldens, Training,
+                         testing::Values("lora", "full", "full-tied", "projector", "components", "lora-bf16",
+                                         "full-bf16"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace vlmtune::test

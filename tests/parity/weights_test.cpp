@@ -70,14 +70,17 @@ TEST_F(Folder, NamesTheTensorThatDoesNotFit) {
     } else {
       ASSERT_EQ(tensors_.erase(c.name), 1U);
     }
-    const std::string plain = c.name, last = plain.substr(plain.find("layers.") == std::string::npos ? plain.rfind('.', plain.rfind('.') - 1) + 1 : plain.find("layers."));
+    const std::string plain = c.name, last = plain.substr(plain.find("layers.") == std::string::npos
+                                                              ? plain.rfind('.', plain.rfind('.') - 1) + 1
+                                                              : plain.find("layers."));
     EXPECT_THAT(load_error(), AllOf(HasSubstr(scratch_.path().string()), HasSubstr(last), HasSubstr(c.message)));
   }
 }
 
 TEST_F(Folder, LeavesOutWhatIsNeverRun) {
   read("llava-clip-llama");  // feature layer -2: the last block and the last norm are never run
-  for (const char* name : {"vision_tower.encoder.layers.2.mlp.fc1.bias", "vision_tower.post_layernorm.weight"}) ASSERT_EQ(tensors_.erase(name), 1U);
+  for (const char* name : {"vision_tower.encoder.layers.2.mlp.fc1.bias", "vision_tower.post_layernorm.weight"})
+    ASSERT_EQ(tensors_.erase(name), 1U);
   tensors_["vision_tower.vision_model.embeddings.position_ids"] = torch::arange(17);
   tensors_["language_model.model.layers.0.self_attn.rotary_emb.inv_freq"] = torch::ones({4});
   EXPECT_EQ(load_error(), "no error");
@@ -91,7 +94,8 @@ TEST_F(Folder, TiedHeadInTheFile) {
   tensors_["lm_head.weight"] = embedding + 1;
   EXPECT_THAT(load_log(), HasSubstr("lm_head.weight differs"));
   const auto model = load();
-  EXPECT_TRUE(model->head_weight().is_same(model->language_model().embed_tokens)) << "one tensor, trained and counted once";
+  EXPECT_TRUE(model->head_weight().is_same(model->language_model().embed_tokens))
+      << "one tensor, trained and counted once";
   EXPECT_TRUE(torch::equal(model->head_weight(), embedding));
 }
 
@@ -123,9 +127,11 @@ TEST_F(Folder, TypesAreConverted) {
 TEST_F(Folder, ProjectorFilesInEverySpelling) {
   const auto config = read_llava_config(golden_path("models/llama"), golden_path("models/clip-vision"), {});
   const auto own = Checkpoint::open_file(golden_path("models/stage1-mlp2x/mm_projector.safetensors"));
-  for (const auto& [first, second] : {std::pair{"model.mm_projector.0.", "model.mm_projector.2."}, {"mm_projector.0.", "mm_projector.2."},
-                                      {"multi_modal_projector.linear_1.", "multi_modal_projector.linear_2."},
-                                      {"model.multi_modal_projector.linear_1.", "model.multi_modal_projector.linear_2."}}) {
+  for (const auto& [first, second] :
+       {std::pair{"model.mm_projector.0.", "model.mm_projector.2."},
+        {"mm_projector.0.", "mm_projector.2."},
+        {"multi_modal_projector.linear_1.", "multi_modal_projector.linear_2."},
+        {"model.multi_modal_projector.linear_1.", "model.multi_modal_projector.linear_2."}}) {
     SCOPED_TRACE(first);
     std::map<std::string, Tensor> projector;
     for (const char* kind : {"weight", "bias"}) {
@@ -135,9 +141,11 @@ TEST_F(Folder, ProjectorFilesInEverySpelling) {
     const auto load = [&] {
       write_safetensors(scratch_.path() / "projector.safetensors", projector);
       LlavaModel model(config);
-      load_weights(model, {{Checkpoint::open(golden_path("models/llama")), PartKind::kLanguageModel},
-                           {Checkpoint::open(golden_path("models/clip-vision")), PartKind::kVisionTower},
-                           {Checkpoint::open_file(scratch_.path() / "projector.safetensors"), PartKind::kProjector}}, {});
+      load_weights(model,
+                   {{Checkpoint::open(golden_path("models/llama")), PartKind::kLanguageModel},
+                    {Checkpoint::open(golden_path("models/clip-vision")), PartKind::kVisionTower},
+                    {Checkpoint::open_file(scratch_.path() / "projector.safetensors"), PartKind::kProjector}},
+                   {});
       model.visit([&](const std::string& name, Tensor& tensor) {
         if (name == "model.multi_modal_projector.linear_2.weight") {
           EXPECT_TRUE(torch::equal(tensor, own.view("model.mm_projector.2.weight")));
@@ -155,7 +163,9 @@ TEST_F(Folder, ProjectorFilesInEverySpelling) {
 
 TEST(FreshProjector, DependsOnSeedAndNameAlone) {
   const auto config = read_llava_config(golden_path("models/llama"), golden_path("models/clip-vision"), {});
-  const auto make = [&](const char* name, int64_t seed) { return *fresh_projector_tensor(name, {32, 24}, seed, config); };
+  const auto make = [&](const char* name, int64_t seed) {
+    return *fresh_projector_tensor(name, {32, 24}, seed, config);
+  };
   constexpr const char* kFirst = "model.multi_modal_projector.linear_1.weight";
   EXPECT_TRUE(torch::equal(make(kFirst, 1), make(kFirst, 1)));
   EXPECT_FALSE(torch::equal(make(kFirst, 1), make(kFirst, 2)));
@@ -166,8 +176,10 @@ TEST(FreshProjector, DependsOnSeedAndNameAlone) {
 
 TEST(Names, EverySpellingBecomesOne) {
   const std::pair<const char*, const char*> whole[] = {
-      {"language_model.model.layers.0.self_attn.q_proj.weight", "model.language_model.layers.0.self_attn.q_proj.weight"},
-      {"model.language_model.layers.0.self_attn.q_proj.weight", "model.language_model.layers.0.self_attn.q_proj.weight"},
+      {"language_model.model.layers.0.self_attn.q_proj.weight",
+       "model.language_model.layers.0.self_attn.q_proj.weight"},
+      {"model.language_model.layers.0.self_attn.q_proj.weight",
+       "model.language_model.layers.0.self_attn.q_proj.weight"},
       {"model.language_model.model.norm.weight", "model.language_model.norm.weight"},
       {"language_model.lm_head.weight", "lm_head.weight"},
       {"model.language_model.lm_head.weight", "lm_head.weight"},
@@ -188,7 +200,8 @@ TEST(Names, EverySpellingBecomesOne) {
   EXPECT_EQ(canonical_tensor_name("lm_head.weight", PartKind::kLanguageModel), "lm_head.weight");
   for (const char* name : {"pre_layrnorm.bias", "vision_model.pre_layrnorm.bias"})
     EXPECT_EQ(canonical_tensor_name(name, PartKind::kVisionTower), "model.vision_tower.pre_layrnorm.bias");
-  EXPECT_EQ(canonical_tensor_name("text_model.final_layer_norm.bias", PartKind::kVisionTower), "text_model.final_layer_norm.bias");
+  EXPECT_EQ(canonical_tensor_name("text_model.final_layer_norm.bias", PartKind::kVisionTower),
+            "text_model.final_layer_norm.bias");
   for (const char* name : {"model.mm_projector.weight", "mm_projector.weight"})
     EXPECT_EQ(canonical_tensor_name(name, PartKind::kProjector), "model.multi_modal_projector.linear_1.weight");
 }

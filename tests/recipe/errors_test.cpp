@@ -25,7 +25,8 @@ TEST_F(RecipeTest, UnknownKeysNameTheNearest) {
 
 TEST_F(RecipeTest, ErrorsNameTheLayerTheyAreIn) {
   write("base.json", R"({"lora": {"r": "eight"}})");
-  EXPECT_THAT(error_in(R"({"extends": "base.json", "lora": {"r": 8}})"), HasSubstr("base.json: /lora/r: found \"eight\""));
+  EXPECT_THAT(error_in(R"({"extends": "base.json", "lora": {"r": 8}})"),
+              HasSubstr("base.json: /lora/r: found \"eight\""));
   EXPECT_THAT(error_of([&] { load_sets({"lora.r=many"}); }),
               StartsWith("--set lora.r=many: /lora/r: found \"many\", expected an integer in [1, 65536]"));
   EXPECT_THAT(error_of([&] { load_sets({"lora.rr=3"}); }), HasSubstr("--set lora.rr=3: /lora/rr: unknown key"));
@@ -47,7 +48,8 @@ TEST_F(RecipeTest, WrongTypesAndRanges) {
            BadValue{"/precision/loss_scale", R"({"precision": {"loss_scale": -1}})", "\"dynamic\" or a number above 0"},
            BadValue{"/memory/checkpointing", R"({"memory": {"checkpointing": "every:0"}})", "every:N"},
            BadValue{"/optimizer/betas", R"({"optimizer": {"betas": [0.9]}})", "a list of 2"},
-           BadValue{"/optimizer/learning_rate", R"({"optimizer": {"learning_rate": "1e-4"}})", "found \"1e-4\", expected a number"},
+           BadValue{"/optimizer/learning_rate", R"({"optimizer": {"learning_rate": "1e-4"}})",
+                    "found \"1e-4\", expected a number"},
            BadValue{"/train/shuffle", R"({"train": {"shuffle": 1}})", "true or false"},
            BadValue{"/train", R"({"train": []})", "an object"},
            BadValue{"/train/seed", R"({"train": {"seed": 18446744073709551615}})", "an integer"},
@@ -98,12 +100,14 @@ TEST_F(RecipeTest, AliasBesideItsSetting) {
 }
 
 TEST_F(RecipeTest, ContradictionsAreErrors) {
-  EXPECT_THAT(error_in(R"({"schedule": {"warmup_steps": 5, "warmup_ratio": 0.1}})"), HasSubstr("/schedule/warmup_steps"));
+  EXPECT_THAT(error_in(R"({"schedule": {"warmup_steps": 5, "warmup_ratio": 0.1}})"),
+              HasSubstr("/schedule/warmup_steps"));
   EXPECT_THAT(error_in(R"({"freeze": {"projector": true}})", Command::kPretrain), HasSubstr("everything is frozen"));
   EXPECT_THAT(error_in(R"({"freeze": {"language_model": false}})"), HasSubstr("full fine-tuning is pretrain"));
   EXPECT_THAT(error_in(R"({"lora": null})"), HasSubstr("full fine-tuning is pretrain"));
   EXPECT_THAT(error_in(R"({"train": {"eval_steps": 5}})"), HasSubstr("data.validation"));
-  EXPECT_THAT(error_in(R"({"train": {"max_steps": 5}, "schedule": {"warmup_steps": 6}})"), HasSubstr("at most train.max_steps 5"));
+  EXPECT_THAT(error_in(R"({"train": {"max_steps": 5}, "schedule": {"warmup_steps": 6}})"),
+              HasSubstr("at most train.max_steps 5"));
   Recipe pixels = default_recipe(Command::kInfer);
   pixels.image.min_pixels = 10;
   pixels.image.max_pixels = 9;
@@ -114,28 +118,35 @@ TEST_F(RecipeTest, ContradictionsAreErrors) {
 }
 
 TEST_F(RecipeTest, SettingsWithoutEffectWarn) {
-  EXPECT_THAT(log_of([&] { load(R"({"precision": {"loss_scale": 8}})"); }), HasSubstr("precision.loss_scale has no effect"));
-  EXPECT_THAT(log_of([&] { load(R"({"optimizer": {"vision_learning_rate": 1}})"); }), HasSubstr("vision_learning_rate has no effect"));
+  EXPECT_THAT(log_of([&] { load(R"({"precision": {"loss_scale": 8}})"); }),
+              HasSubstr("precision.loss_scale has no effect"));
+  EXPECT_THAT(log_of([&] { load(R"({"optimizer": {"vision_learning_rate": 1}})"); }),
+              HasSubstr("vision_learning_rate has no effect"));
 }
 
 TEST_F(RecipeTest, MissingInputsAreNamed) {
   const auto file = write("empty.json", "{}");
   EXPECT_THAT(error_of([&] { load_recipe(file, Command::kInfer, {}); }), HasSubstr("/model/path: not given"));
-  EXPECT_THAT(error_of([&] { load_recipe(file, Command::kPretrain, {"model.path=m"}); }), HasSubstr("/data/train: not given"));
-  EXPECT_THAT(error_of([&] { load_recipe(file, Command::kPretrain, {"model.path=m", "data.train=d"}); }),
+  EXPECT_THAT(error_of([&] { load_recipe(file, Command::kPretrain, {"model.path=m"}); }),
+              HasSubstr("/data/train: not given"));
+  EXPECT_THAT(error_of([&] {
+                load_recipe(file, Command::kPretrain, {"model.path=m", "data.train=d"});
+              }),
               HasSubstr("/output/dir: not given"));
   load_recipe(file, Command::kPretrain, {"model.path=m", "data.train=d", "output.dir=o"});
 }
 
 TEST_F(RecipeTest, FeaturesToComeAreRefusedByName) {
   for (const auto setting :
-       {"quantization.bits=4", "quantization.bits=8", "parallel.tensor=2", "parallel.strategy=zero3", "memory.offload.optimizer=cpu",
-        "data.packing=true", "image.adaptive={}", "image.token_pruning={\"keep_ratio\":0.5}", "data.embedding_cache=dir",
-        "memory.plan=auto", "memory.budget=8GB", "memory.on_oom=shard", "optimizer.name=lion", "optimizer.name=adamw8bit",
-        "freeze.stages=[{}]", "image.aspect_ratio=dynamic", "data.format=webdataset", "memory.attention=window:256",
+       {"quantization.bits=4", "quantization.bits=8", "parallel.tensor=2", "parallel.strategy=zero3",
+        "memory.offload.optimizer=cpu", "data.packing=true", "image.adaptive={}",
+        "image.token_pruning={\"keep_ratio\":0.5}", "data.embedding_cache=dir", "memory.plan=auto", "memory.budget=8GB",
+        "memory.on_oom=shard", "optimizer.name=lion", "optimizer.name=adamw8bit", "freeze.stages=[{}]",
+        "image.aspect_ratio=dynamic", "data.format=webdataset", "memory.attention=window:256",
         "schedule.accumulation_stages=[{\"steps\": 2}]"})
     EXPECT_THAT(error_of([&] { load_sets({setting}); }), HasSubstr("not available yet")) << setting;
-  EXPECT_THAT(error_of([&] { load_sets({"generation.kv_cache=int8"}, Command::kInfer); }), HasSubstr("not available yet"));
+  EXPECT_THAT(error_of([&] { load_sets({"generation.kv_cache=int8"}, Command::kInfer); }),
+              HasSubstr("not available yet"));
   EXPECT_THAT(error_of([&] { load_sets({"bits=4"}); }), HasSubstr("/quantization/bits: 4 is not available yet"));
 }
 

@@ -32,7 +32,8 @@ TEST_F(RecipeTest, FullFineTuningStartsFromItsOwnRate) {
   const auto full = load(R"({"freeze": {"language_model": false}})", Command::kPretrain);
   EXPECT_EQ(full.optimizer.learning_rate, 2e-5);
   EXPECT_TRUE(full.data.group_by_modality_length);
-  const auto own = load(R"({"freeze": {"language_model": false}, "optimizer": {"learning_rate": 3e-6}})", Command::kPretrain);
+  const auto own =
+      load(R"({"freeze": {"language_model": false}, "optimizer": {"learning_rate": 3e-6}})", Command::kPretrain);
   EXPECT_EQ(own.optimizer.learning_rate, 3e-6);
 }
 
@@ -94,9 +95,9 @@ TEST_F(RecipeTest, ExtendsMergesObjectsAndReplacesLists) {
 }
 
 TEST_F(RecipeTest, SetTakesJsonOrBareText) {
-  const auto r = load_sets({"train.learning_rate=1e-4", "lora.target_modules=[\"q_proj\",\"k_proj\"]", "precision.compute=fp32",
-                            "model.path=/a dir/with=equals", "data.train=rows.json", "data.image_folder=null",
-                            "train.shuffle=false", "lora_r=16"});
+  const auto r = load_sets({"train.learning_rate=1e-4", "lora.target_modules=[\"q_proj\",\"k_proj\"]",
+                            "precision.compute=fp32", "model.path=/a dir/with=equals", "data.train=rows.json",
+                            "data.image_folder=null", "train.shuffle=false", "lora_r=16"});
   EXPECT_EQ(r.optimizer.learning_rate, 1e-4);
   EXPECT_THAT(r.lora->target_modules.names, ElementsAre("q_proj", "k_proj"));
   EXPECT_EQ(r.precision.compute, Precision::kFp32);
@@ -105,7 +106,8 @@ TEST_F(RecipeTest, SetTakesJsonOrBareText) {
   EXPECT_FALSE(r.data.image_folder.has_value());
   EXPECT_FALSE(r.train.shuffle);
   EXPECT_EQ(r.lora->r, 16);
-  EXPECT_EQ(load(R"({"lora": {"r": 4}})", Command::kLoraFinetune, {"lora.r=5", "lora.r=6"}).lora->r, 6) << "the last wins";
+  EXPECT_EQ(load(R"({"lora": {"r": 4}})", Command::kLoraFinetune, {"lora.r=5", "lora.r=6"}).lora->r, 6)
+      << "the last wins";
 }
 
 TEST_F(RecipeTest, AliasesAreReadAndNamed) {
@@ -141,28 +143,36 @@ TEST_F(RecipeTest, AliasOfAnotherToolsTargets) {
 }
 
 TEST_F(RecipeTest, GlobalBatchDerivesAccumulation) {
-  EXPECT_EQ(load(R"({"train": {"per_device_batch_size": 4, "global_batch_size": 32}})").train.gradient_accumulation_steps, 8);
-  EXPECT_THAT(error_in(R"({"train": {"per_device_batch_size": 3, "global_batch_size": 32}})"), HasSubstr("multiple of"));
+  EXPECT_EQ(
+      load(R"({"train": {"per_device_batch_size": 4, "global_batch_size": 32}})").train.gradient_accumulation_steps, 8);
+  EXPECT_THAT(error_in(R"({"train": {"per_device_batch_size": 3, "global_batch_size": 32}})"),
+              HasSubstr("multiple of"));
   EXPECT_THAT(error_in(R"({"train": {"gradient_accumulation_steps": 4, "global_batch_size": 32}})"),
               HasSubstr("/train/gradient_accumulation_steps"));
-  EXPECT_THAT(error_of([&] { load_sets({"train.gradient_accumulation_steps=4", "train.global_batch_size=32"}); }),
+  EXPECT_THAT(error_of([&] {
+                load_sets({"train.gradient_accumulation_steps=4", "train.global_batch_size=32"});
+              }),
               HasSubstr("only one of the two"));
 }
 
 TEST_F(RecipeTest, LaterLayerReplacesTheAlternative) {
   write("base.json", R"({"train": {"gradient_accumulation_steps": 4}, "schedule": {"warmup_ratio": 0.1}})");
-  const auto r = load(R"({"extends": "base.json", "train": {"global_batch_size": 6}, "schedule": {"warmup_steps": 10}})");
+  const auto r =
+      load(R"({"extends": "base.json", "train": {"global_batch_size": 6}, "schedule": {"warmup_steps": 10}})");
   EXPECT_EQ(r.train.gradient_accumulation_steps, 6);
   EXPECT_EQ(r.schedule.warmup_steps, 10);
   EXPECT_EQ(r.schedule.warmup_ratio, 0);
   const auto printed = print_recipe(r);
-  EXPECT_EQ(load(printed, Command::kLoraFinetune, {"train.per_device_batch_size=2"}).train.gradient_accumulation_steps, 3);
-  EXPECT_EQ(load(printed, Command::kLoraFinetune, {"train.gradient_accumulation_steps=5"}).train.global_batch_size, std::nullopt);
+  EXPECT_EQ(load(printed, Command::kLoraFinetune, {"train.per_device_batch_size=2"}).train.gradient_accumulation_steps,
+            3);
+  EXPECT_EQ(load(printed, Command::kLoraFinetune, {"train.gradient_accumulation_steps=5"}).train.global_batch_size,
+            std::nullopt);
   EXPECT_EQ(load(printed, Command::kLoraFinetune, {"schedule.warmup_ratio=0.2"}).schedule.warmup_steps, std::nullopt);
 }
 
 TEST_F(RecipeTest, HardwareByNameOrInline) {
-  write("hardware/tiny.json", R"({"name": "tiny", "device": "cuda", "capacity_bytes": 1000000000, "context_bytes": 5})");
+  write("hardware/tiny.json",
+        R"({"name": "tiny", "device": "cuda", "capacity_bytes": 1000000000, "context_bytes": 5})");
   auto r = load(R"({"hardware": "tiny"})");
   EXPECT_EQ(r.hardware.capacity_bytes, 1'000'000'000);
   r = load(R"({"hardware": "tiny", "train": {"seed": 1}})", Command::kLoraFinetune, {"hardware.context_bytes=7"});
@@ -171,7 +181,8 @@ TEST_F(RecipeTest, HardwareByNameOrInline) {
   r = load(R"({"hardware": "tiny"})", Command::kLoraFinetune, {"hardware=cpu"});
   EXPECT_EQ(r.hardware.device, "cpu");
   EXPECT_NE(r.hardware.context_bytes, 5) << "nothing of the other device stays";
-  EXPECT_THAT(error_in(R"({"hardware": "tinny"})"), testing::AllOf(HasSubstr("no device is called \"tinny\""), HasSubstr("tiny")));
+  EXPECT_THAT(error_in(R"({"hardware": "tinny"})"),
+              testing::AllOf(HasSubstr("no device is called \"tinny\""), HasSubstr("tiny")));
   EXPECT_THAT(error_in(R"({"hardware": "../hardware/tiny"})"), HasSubstr("no device"));
   write("hardware/broken.json", R"({"name": "x", "capacity": 3})");
   EXPECT_THAT(error_in(R"({"hardware": "broken"})"), HasSubstr("broken.json: /capacity: unknown key, did you mean"));
@@ -184,7 +195,8 @@ TEST_F(RecipeTest, HardwareByNameOrInline) {
 }
 
 TEST_F(RecipeTest, UnusedKeysAreAWarning) {
-  const auto text = R"({"lora": {"r": 4}, "train": {"seed": 7}, "optimizer": {"name": "lion"}, "memory": {"loss_chunk_tokens": 5},
+  const auto text =
+      R"({"lora": {"r": 4}, "train": {"seed": 7}, "optimizer": {"name": "lion"}, "memory": {"loss_chunk_tokens": 5},
                         "data": {"train": ["x"]}})";
   const auto log = log_of([&] { EXPECT_FALSE(load(text, Command::kInfer).lora.has_value()); });
   EXPECT_THAT(log, HasSubstr("infer does not use data.train, lora, memory.loss_chunk_tokens, optimizer, train"));
@@ -192,7 +204,8 @@ TEST_F(RecipeTest, UnusedKeysAreAWarning) {
 
 TEST_F(RecipeTest, UsedKeysAreNoWarning) {
   EXPECT_THAT(log_of([&] { load(R"({"lora": {"r": 4}, "train": {"seed": 7}})"); }), IsEmpty());
-  EXPECT_THAT(log_of([&] { load(R"({"lora": {"r": 4}})", Command::kPretrain); }), HasSubstr("pretrain does not use lora"));
+  EXPECT_THAT(log_of([&] { load(R"({"lora": {"r": 4}})", Command::kPretrain); }),
+              HasSubstr("pretrain does not use lora"));
 }
 
 TEST_F(RecipeTest, WorksWithoutAFile) {
@@ -222,8 +235,9 @@ TEST_F(RecipeTest, ShippedRecipesAndDevicesLoad) {
 
 TEST_F(RecipeTest, ReferenceNamesEveryKey) {
   const auto text = recipe_reference();
-  for (const auto key : {"`model.path`", "`data.train`", "`lora.target_modules`", "`memory.offload.optimizer`", "`generation.stop`",
-                         "`schedule.accumulation_stages`", "`hardware.flops`", "pretrain `0.001`, lora-finetune `0.0002`"})
+  for (const auto key :
+       {"`model.path`", "`data.train`", "`lora.target_modules`", "`memory.offload.optimizer`", "`generation.stop`",
+        "`schedule.accumulation_stages`", "`hardware.flops`", "pretrain `0.001`, lora-finetune `0.0002`"})
     EXPECT_THAT(text, HasSubstr(key));
   EXPECT_THAT(text, HasSubstr("today: 16"));
   EXPECT_THAT(text, Not(HasSubstr("| |")));

@@ -14,8 +14,9 @@ namespace vlmtune {
 class RecipeTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              fmt::format("vlmtune_recipe_{}_{}", ::getpid(), testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ =
+        std::filesystem::temp_directory_path() /
+        fmt::format("vlmtune_recipe_{}_{}", ::getpid(), testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -26,7 +27,8 @@ class RecipeTest : public testing::Test {
     std::ofstream(path) << text;
     return path;
   }
-  Recipe load(const std::string& text, Command command = Command::kLoraFinetune, const std::vector<std::string>& sets = {}) {
+  Recipe load(const std::string& text, Command command = Command::kLoraFinetune,
+              const std::vector<std::string>& sets = {}) {
     LoadOptions options;
     options.require_inputs = false;
     return load_recipe(write("recipe.json", text), command, sets, options);

@@ -117,7 +117,8 @@ TEST_F(RunsTest, DamageIsNamed) {
   EXPECT_NO_THROW(verify_checkpoint(path, VerifyDepth::kSizes));
   EXPECT_THAT(error_of([&] { verify_checkpoint(path, VerifyDepth::kHashes); }).what(), HasSubstr("SHA-256 differs"));
   std::ofstream(file) << "www";
-  EXPECT_THAT(error_of([&] { verify_checkpoint(path, VerifyDepth::kSizes); }).what(), HasSubstr("found 3 bytes, expected 10"));
+  EXPECT_THAT(error_of([&] { verify_checkpoint(path, VerifyDepth::kSizes); }).what(),
+              HasSubstr("found 3 bytes, expected 10"));
   fs::remove(file);
   const auto error = error_of([&] { verify_checkpoint(path, VerifyDepth::kSizes); });
   EXPECT_THAT(error.what(), HasSubstr("adapter_model.safetensors"));
@@ -125,10 +126,11 @@ TEST_F(RunsTest, DamageIsNamed) {
 }
 
 TEST_F(RunsTest, BrokenManifestsAreRefused) {
-  for (const auto text : {"", "{", "[]", "{}", R"({"step": "1", "files": {}})", R"({"step": 1, "files": []})",
-                          R"({"step": 1, "files": {"a": {}}})", R"({"step": 1, "files": {"a": {"size": 1, "sha256": 2}}})",
-                          R"({"step": 1, "files": {"../a": {"size": 1, "sha256": "x"}}})",
-                          R"({"step": 1, "files": {"/etc/passwd": {"size": 1, "sha256": "x"}}})"}) {
+  for (const auto text :
+       {"", "{", "[]", "{}", R"({"step": "1", "files": {}})", R"({"step": 1, "files": []})",
+        R"({"step": 1, "files": {"a": {}}})", R"({"step": 1, "files": {"a": {"size": 1, "sha256": 2}}})",
+        R"({"step": 1, "files": {"../a": {"size": 1, "sha256": "x"}}})",
+        R"({"step": 1, "files": {"/etc/passwd": {"size": 1, "sha256": "x"}}})"}) {
     write("c/MANIFEST.json", text);
     EXPECT_EQ(error_of([&] { read_manifest(folder_ / "c"); }).code(), ExitCode::kInput) << text;
   }

@@ -43,7 +43,8 @@ TEST(Retention, NewestAndBestStay) {
   EXPECT_THAT(kept(list, rule_of(Kind::kNewestAndBest, 2, 1)), ElementsAre("2", "5", "6"));
   EXPECT_THAT(kept(list, rule_of(Kind::kNewestAndBest, 2, 2)), ElementsAre("2", "3", "5", "6"));
   EXPECT_THAT(kept(list, rule_of(Kind::kNewestAndBest, 1, 0)), ElementsAre("6"));
-  EXPECT_THAT(kept(list, rule_of(Kind::kNewestAndBest, 1, 1)), ElementsAre("2", "6")) << "limit 1 never removes the best";
+  EXPECT_THAT(kept(list, rule_of(Kind::kNewestAndBest, 1, 1)), ElementsAre("2", "6"))
+      << "limit 1 never removes the best";
   EXPECT_THAT(kept(list, rule_of(Kind::kNewestAndBest, 100, 1)), ElementsAre("1", "2", "3", "4", "5", "6"));
   EXPECT_EQ(plan_retention(list, rule_of(Kind::kNewestAndBest, 2, 1)).freed_bytes, 30);
 }
@@ -110,22 +111,23 @@ TEST_F(RunsTest, ListTellsWholeCheckpointsFromTheRest) {
   EXPECT_EQ(list.stale[0].bytes, 5);
   std::vector<std::string> skipped;
   for (const auto& [name, reason] : list.skipped) skipped.push_back(name + ": " + reason.substr(0, 12));
-  EXPECT_THAT(skipped, UnorderedElementsAre("latest: a symbolic l", "step-000003: half-written", "step-000004-merged: not a checkp",
-                                            "step-000011: a symbolic l", "step-000012: a symbolic l",
-                                            "step-99999999999999999999: not a checkp"));
+  EXPECT_THAT(skipped, UnorderedElementsAre("latest: a symbolic l", "step-000003: half-written",
+                                            "step-000004-merged: not a checkp", "step-000011: a symbolic l",
+                                            "step-000012: a symbolic l", "step-99999999999999999999: not a checkp"));
 }
 
 TEST_F(RunsTest, TrainerCheckpointsAreKnown) {
   for (const int step : {100, 200, 1000}) {
     const auto name = fmt::format("out/checkpoint-{}", step);
     write(name + "/adapter_model.safetensors", std::string(50, 'x'));
-    write(name + "/trainer_state.json",
-          fmt::format(R"({{"global_step": {0}, "log_history": [{{"step": 50, "loss": 9.0}}, {{"step": {0}, "loss": {1}}},
+    write(
+        name + "/trainer_state.json",
+        fmt::format(R"({{"global_step": {0}, "log_history": [{{"step": 50, "loss": 9.0}}, {{"step": {0}, "loss": {1}}},
                           {{"step": {0}, "eval_loss": {1}}}, {{"step": 5000, "eval_loss": 0.1}}]}})",
-                      step, step == 200 ? 0.5 : 1.5));
+                    step, step == 200 ? 0.5 : 1.5));
   }
-  write("out/checkpoint-300/adapter_model.safetensors", "x");                    // killed before its state was written
-  write("out/checkpoint-400/trainer_state.json", "{}");                          // no weights
+  write("out/checkpoint-300/adapter_model.safetensors", "x");  // killed before its state was written
+  write("out/checkpoint-400/trainer_state.json", "{}");        // no weights
   write("out/checkpoint-100-merged/model.safetensors", "x");
   write("out/runs/events", "x");
   PruneOptions options{folder_ / "out", 1, 1, false};

@@ -17,7 +17,8 @@ class RunsTest : public ScratchTest {
     checkpoints_ = folder_ / "checkpoints";
   }
   /// Writes and seals a checkpoint with one file of `bytes` bytes.
-  fs::path save(int64_t step, std::optional<double> eval_loss = {}, std::optional<double> train_loss = {}, size_t bytes = 10) {
+  fs::path save(int64_t step, std::optional<double> eval_loss = {}, std::optional<double> train_loss = {},
+                size_t bytes = 10) {
     CheckpointWriter writer(checkpoints_, step);
     std::ofstream(writer.path() / "adapter_model.safetensors") << std::string(bytes, 'w');
     return writer.seal(train_loss, eval_loss);

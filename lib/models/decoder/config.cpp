@@ -36,12 +36,14 @@ RopeOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_t max_
   o.max_position_embeddings = max_positions;
   o.theta = rope.number("rope_theta", config.number("rope_theta", 10000));
   o.type = rope.text("rope_type", rope.text("type", "default"));
-  o.original_max_position_embeddings =
-      rope.integer("original_max_position_embeddings", config.integer("original_max_position_embeddings", max_positions));
-  const bool has_original = rope.has("original_max_position_embeddings") || config.has("original_max_position_embeddings");
-  const double grown = has_original && o.type == "longrope"
-                           ? static_cast<double>(max_positions) / static_cast<double>(o.original_max_position_embeddings)
-                           : 1;
+  o.original_max_position_embeddings = rope.integer("original_max_position_embeddings",
+                                                    config.integer("original_max_position_embeddings", max_positions));
+  const bool has_original =
+      rope.has("original_max_position_embeddings") || config.has("original_max_position_embeddings");
+  const double grown =
+      has_original && o.type == "longrope"
+          ? static_cast<double>(max_positions) / static_cast<double>(o.original_max_position_embeddings)
+          : 1;
   o.factor = rope.number("factor", grown);
   o.low_freq_factor = rope.number("low_freq_factor", 1);
   o.high_freq_factor = rope.number("high_freq_factor", 4);
@@ -57,7 +59,8 @@ RopeOptions read_rope(const ConfigReader& config, int64_t head_dim, int64_t max_
   if (std::find(std::begin(kKnown), std::end(kKnown), o.type) == std::end(kKnown))
     throw input_error("{}: \"{}\" is not supported; known are default, linear, dynamic, llama3, yarn, longrope",
                       rope.place("rope_type"), o.type);
-  if (o.type == "longrope" && (static_cast<int64_t>(o.short_factor.size()) != head_dim / 2 || static_cast<int64_t>(o.long_factor.size()) != head_dim / 2))
+  if (o.type == "longrope" && (static_cast<int64_t>(o.short_factor.size()) != head_dim / 2 ||
+                               static_cast<int64_t>(o.long_factor.size()) != head_dim / 2))
     throw input_error("{}: expected {} factors, one per pair of channels", rope.place("short_factor"), head_dim / 2);
   return o;
 }
@@ -77,7 +80,8 @@ void read_layer_kinds(const ConfigReader& config, DecoderConfig& c) {
   const auto kinds = config.texts("layer_types");
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
     const bool listed = i < static_cast<int64_t>(kinds.size());
-    c.layer_is_sliding.push_back(sliding && (listed ? kinds[static_cast<size_t>(i)] == "sliding_attention" : i >= first_sliding));
+    c.layer_is_sliding.push_back(sliding &&
+                                 (listed ? kinds[static_cast<size_t>(i)] == "sliding_attention" : i >= first_sliding));
   }
 }
 
@@ -93,10 +97,14 @@ DecoderConfig read_decoder_config(const ConfigReader& config) {
   c.num_hidden_layers = config.integer("num_hidden_layers", d.layers);
   c.num_attention_heads = config.integer("num_attention_heads", d.heads);
   c.num_key_value_heads = config.integer("num_key_value_heads", d.kv_heads > 0 ? d.kv_heads : c.num_attention_heads);
-  for (const auto& [key, value] : {std::pair{"vocab_size", c.vocab_size}, {"hidden_size", c.hidden_size},
-                                   {"intermediate_size", c.intermediate_size}, {"num_hidden_layers", c.num_hidden_layers},
-                                   {"num_attention_heads", c.num_attention_heads}, {"num_key_value_heads", c.num_key_value_heads}})
-    if (value <= 0 || value > (1 << 24)) throw input_error("{}: found {}, expected a positive size", config.place(key), value);
+  for (const auto& [key, value] : {std::pair{"vocab_size", c.vocab_size},
+                                   {"hidden_size", c.hidden_size},
+                                   {"intermediate_size", c.intermediate_size},
+                                   {"num_hidden_layers", c.num_hidden_layers},
+                                   {"num_attention_heads", c.num_attention_heads},
+                                   {"num_key_value_heads", c.num_key_value_heads}})
+    if (value <= 0 || value > (1 << 24))
+      throw input_error("{}: found {}, expected a positive size", config.place(key), value);
   c.head_dim = config.integer("head_dim", c.hidden_size / c.num_attention_heads);
   if (c.num_attention_heads % c.num_key_value_heads != 0)
     throw input_error("{}: found {}, expected a divisor of num_attention_heads {}", config.place("num_key_value_heads"),

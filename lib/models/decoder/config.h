@@ -21,8 +21,8 @@ struct DecoderConfig {
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   Activation activation = Activation::kSilu;
   RopeOptions rope;
-  int64_t sliding_window = 0;           ///< 0: none
-  std::vector<bool> layer_is_sliding;   ///< one per layer
+  int64_t sliding_window = 0;          ///< 0: none
+  std::vector<bool> layer_is_sliding;  ///< one per layer
 };
 
 /// Reads a text config with the defaults that transformers gives to the model type. Errors: input_error.

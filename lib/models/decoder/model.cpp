@@ -4,12 +4,16 @@
 
 namespace vlmtune {
 
-Decoder::Decoder(const DecoderConfig& c) : embed_tokens(declared({c.vocab_size, c.hidden_size})), config_(c), norm_(c.hidden_size, c.rms_norm_eps) {
+Decoder::Decoder(const DecoderConfig& c)
+    : embed_tokens(declared({c.vocab_size, c.hidden_size})), config_(c), norm_(c.hidden_size, c.rms_norm_eps) {
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
     layers_.push_back({RmsNorm(c.hidden_size, c.rms_norm_eps), RmsNorm(c.hidden_size, c.rms_norm_eps),
-                       Attention({.hidden_size = c.hidden_size, .num_heads = c.num_attention_heads,
-                                  .num_key_value_heads = c.num_key_value_heads, .head_dim = c.head_dim,
-                                  .qkv_bias = c.qkv_bias, .output_bias = c.output_bias}),
+                       Attention({.hidden_size = c.hidden_size,
+                                  .num_heads = c.num_attention_heads,
+                                  .num_key_value_heads = c.num_key_value_heads,
+                                  .head_dim = c.head_dim,
+                                  .qkv_bias = c.qkv_bias,
+                                  .output_bias = c.output_bias}),
                        GatedMlp(c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation),
                        c.layer_is_sliding[static_cast<size_t>(i)]});
   }
@@ -31,9 +35,10 @@ Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
   if (call.checkpointing && torch::GradMode::is_enabled()) x = require_input_grad(x);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];
-    const auto block = [&layer, rope, mask = layer.sliding ? window : full, training = call.training, cache = call.cache,
-                        index = static_cast<int64_t>(i)](const Tensor& in) {
-      const auto h = in + layer.self_attn.forward(layer.input_layernorm.forward(in), &rope, mask, cache, index, training);
+    const auto block = [&layer, rope, mask = layer.sliding ? window : full, training = call.training,
+                        cache = call.cache, index = static_cast<int64_t>(i)](const Tensor& in) {
+      const auto h =
+          in + layer.self_attn.forward(layer.input_layernorm.forward(in), &rope, mask, cache, index, training);
       return h + layer.mlp.forward(layer.post_attention_layernorm.forward(h), training);
     };
     x = call.checkpointing ? recompute(block, x) : block(x);

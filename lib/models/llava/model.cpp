@@ -37,22 +37,27 @@ Tensor LlavaModel::project(const Tensor& features) const {
 
 Tensor LlavaModel::pack_next(const Tensor& tiles, ImageSize original) const {
   const int64_t side = config_.vision->patches_per_side();
-  const auto layout = anyres_layout(original, config_.grid_pinpoints, static_cast<int>(config_.vision->image_size), static_cast<int>(side));
+  const auto layout = anyres_layout(original, config_.grid_pinpoints, static_cast<int>(config_.vision->image_size),
+                                    static_cast<int>(side));
   VLMTUNE_CHECK(tiles.size(0) == layout.num_tiles(), "{} tiles, the layout has {}", tiles.size(0), layout.num_tiles());
   const int64_t width = tiles.size(2);
   const auto grid = tiles.narrow(0, 1, layout.num_tiles() - 1)
                         .view({layout.grid_height, layout.grid_width, side, side, width})
-                        .permute({0, 2, 1, 3, 4}).reshape({layout.grid_height * side, layout.grid_width * side, width})
-                        .narrow(0, layout.top, layout.height).narrow(1, layout.left, layout.width);  // [h, w, D]
+                        .permute({0, 2, 1, 3, 4})
+                        .reshape({layout.grid_height * side, layout.grid_width * side, width})
+                        .narrow(0, layout.top, layout.height)
+                        .narrow(1, layout.left, layout.width);  // [h, w, D]
   const auto newline = image_newline_.to(tiles.scalar_type()).expand({layout.height, 1, width});
   return torch::cat({tiles[0], torch::cat({grid, newline}, 1).flatten(0, 1)}, 0);
 }
 
-std::vector<Tensor> LlavaModel::encode_images(const ImageInputs& images, torch::ScalarType type, const TrainingMode& mode) const {
+std::vector<Tensor> LlavaModel::encode_images(const ImageInputs& images, torch::ScalarType type,
+                                              const TrainingMode& mode) const {
   if (images.num_tiles.empty()) return {};
   VLMTUNE_CHECK(has_vision(), "images for a model without vision tower");
   const auto encode = [&](const Tensor& pixels) {
-    auto states = vision_tower_->hidden_states(pixels.to(type), config_.feature_states, mode.vision_checkpointing, mode.training);
+    auto states =
+        vision_tower_->hidden_states(pixels.to(type), config_.feature_states, mode.vision_checkpointing, mode.training);
     if (!config_.keep_class_token)
       for (auto& state : states) state = state.narrow(1, 1, state.size(1) - 1);
     return states.size() == 1 ? states[0] : torch::cat(states, -1);  // [N, P, D]
@@ -71,22 +76,25 @@ std::vector<Tensor> LlavaModel::encode_images(const ImageInputs& images, torch::
   return result;
 }
 
-Tensor LlavaModel::embed(const Tensor& ids, const ImageInputs& images, torch::ScalarType type, const TrainingMode& mode) const {
+Tensor LlavaModel::embed(const Tensor& ids, const ImageInputs& images, torch::ScalarType type,
+                         const TrainingMode& mode) const {
   const auto embeds = language_model_.embed(ids, type);  // [B, T, D]
   const auto features = encode_images(images, type, mode);
   const auto slots = (ids.flatten() == config_.image_token_id).nonzero().squeeze(1);
   if (features.empty() && slots.numel() == 0) return embeds;
   VLMTUNE_CHECK(!features.empty(), "{} image slots and no image", slots.numel());
-  const auto rows = torch::cat(features, 0);              // [image tokens, D]
+  const auto rows = torch::cat(features, 0);  // [image tokens, D]
   VLMTUNE_CHECK(rows.size(0) == slots.numel(), "{} image features for {} image slots", rows.size(0), slots.numel());
   return embeds.flatten(0, 1).index_copy(0, slots, rows).view(embeds.sizes());
 }
 
-Tensor LlavaModel::logits(const Tensor& hidden) const { return kernels::linear(hidden, head_weight().to(hidden.scalar_type()), {}); }
+Tensor LlavaModel::logits(const Tensor& hidden) const {
+  return kernels::linear(hidden, head_weight().to(hidden.scalar_type()), {});
+}
 
 Tensor LlavaModel::loss_sum(const Tensor& hidden, const Tensor& labels, int64_t chunk_tokens) const {
   const int64_t tokens = hidden.size(1);
-  const auto targets = labels.narrow(1, 1, tokens - 1).flatten();                       // position t predicts label t + 1
+  const auto targets = labels.narrow(1, 1, tokens - 1).flatten();  // position t predicts label t + 1
   const auto kept = (targets != -100).nonzero().squeeze(1);
   const auto rows = hidden.narrow(1, 0, tokens - 1).reshape({-1, hidden.size(2)}).index_select(0, kept);
   return kernels::linear_cross_entropy(rows, head_weight(), targets.index_select(0, kept), chunk_tokens);

@@ -11,9 +11,9 @@ namespace vlmtune {
 
 /// The pictures of a batch, in the order of their slots (row by row).
 struct ImageInputs {
-  Tensor pixels;                     ///< [N, C, S, S], the tiles of all pictures one after the other
-  std::vector<int64_t> num_tiles;    ///< tiles of each picture
-  std::vector<ImageSize> sizes;      ///< original size of each picture
+  Tensor pixels;                   ///< [N, C, S, S], the tiles of all pictures one after the other
+  std::vector<int64_t> num_tiles;  ///< tiles of each picture
+  std::vector<ImageSize> sizes;    ///< original size of each picture
 };
 
 /// What is recomputed in backward, and whether dropout is on.
@@ -39,7 +39,9 @@ class LlavaModel {
   bool has_vision() const { return vision_tower_ != nullptr; }
   const LlavaConfig& config() const { return config_; }
   /// The head's weight [V, D]: the embedding's own tensor when tied.
-  const Tensor& head_weight() const { return config_.text.tie_word_embeddings ? language_model_.embed_tokens : lm_head_.weight; }
+  const Tensor& head_weight() const {
+    return config_.text.tie_word_embeddings ? language_model_.embed_tokens : lm_head_.weight;
+  }
 
   /// Every tensor under its name in transformers ("model.language_model.layers.0..."), a tied head left out.
   void visit(const TensorVisitor& visitor);

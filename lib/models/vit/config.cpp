@@ -9,12 +9,14 @@ VitConfig read_vit_config(const ConfigReader& config) {
   const auto type = config.text("model_type", "clip_vision_model");
   if ((type == "clip" || type == "siglip") && config.has("vision_config")) {
     auto vision = config.object("vision_config");
-    if (!vision.has("model_type") && type == "siglip") throw input_error("{}: missing, expected siglip_vision_model", vision.place("model_type"));
+    if (!vision.has("model_type") && type == "siglip")
+      throw input_error("{}: missing, expected siglip_vision_model", vision.place("model_type"));
     return read_vit_config(vision);
   }
   if (type != "clip_vision_model" && type != "siglip_vision_model")
-    throw input_error("{}: model type \"{}\" is not supported; known vision towers are clip_vision_model, siglip_vision_model",
-                      config.place("model_type"), type);
+    throw input_error(
+        "{}: model type \"{}\" is not supported; known vision towers are clip_vision_model, siglip_vision_model",
+        config.place("model_type"), type);
   VitConfig c;
   c.siglip = type == "siglip_vision_model";
   c.hidden_size = config.integer("hidden_size", 768);
@@ -25,13 +27,20 @@ VitConfig read_vit_config(const ConfigReader& config) {
   c.image_size = config.integer("image_size", 224);
   c.patch_size = config.integer("patch_size", c.siglip ? 16 : 32);
   c.layer_norm_eps = config.number("layer_norm_eps", c.siglip ? 1e-6 : 1e-5);
-  c.activation = parse_activation(config.text("hidden_act", c.siglip ? "gelu_pytorch_tanh" : "quick_gelu"), config.place("hidden_act"));
-  for (const auto& [key, value] : {std::pair{"hidden_size", c.hidden_size}, {"intermediate_size", c.intermediate_size},
-                                   {"num_hidden_layers", c.num_hidden_layers}, {"num_attention_heads", c.num_attention_heads},
-                                   {"num_channels", c.num_channels}, {"image_size", c.image_size}, {"patch_size", c.patch_size}})
-    if (value <= 0 || value > (1 << 20)) throw input_error("{}: found {}, expected a positive size", config.place(key), value);
+  c.activation = parse_activation(config.text("hidden_act", c.siglip ? "gelu_pytorch_tanh" : "quick_gelu"),
+                                  config.place("hidden_act"));
+  for (const auto& [key, value] : {std::pair{"hidden_size", c.hidden_size},
+                                   {"intermediate_size", c.intermediate_size},
+                                   {"num_hidden_layers", c.num_hidden_layers},
+                                   {"num_attention_heads", c.num_attention_heads},
+                                   {"num_channels", c.num_channels},
+                                   {"image_size", c.image_size},
+                                   {"patch_size", c.patch_size}})
+    if (value <= 0 || value > (1 << 20))
+      throw input_error("{}: found {}, expected a positive size", config.place(key), value);
   if (c.hidden_size % c.num_attention_heads != 0)
-    throw input_error("{}: found {}, expected a divisor of hidden_size {}", config.place("num_attention_heads"), c.num_attention_heads, c.hidden_size);
+    throw input_error("{}: found {}, expected a divisor of hidden_size {}", config.place("num_attention_heads"),
+                      c.num_attention_heads, c.hidden_size);
   return c;
 }
 

@@ -7,7 +7,8 @@
 namespace vlmtune {
 
 Vit::Vit(const VitConfig& c, int64_t num_layers)
-    : config_(c), patch_weight_(declared({c.hidden_size, c.num_channels, c.patch_size, c.patch_size})),
+    : config_(c),
+      patch_weight_(declared({c.hidden_size, c.num_channels, c.patch_size, c.patch_size})),
       position_embedding_(declared({c.num_positions(), c.hidden_size})) {
   if (c.siglip) {
     patch_bias_ = declared({c.hidden_size});
@@ -17,8 +18,12 @@ Vit::Vit(const VitConfig& c, int64_t num_layers)
   }
   for (int64_t i = 0; i < num_layers; ++i) {
     layers_.push_back({LayerNorm(c.hidden_size, c.layer_norm_eps), LayerNorm(c.hidden_size, c.layer_norm_eps),
-                       Attention({.hidden_size = c.hidden_size, .num_heads = c.num_attention_heads, .num_key_value_heads = c.num_attention_heads,
-                                  .head_dim = c.hidden_size / c.num_attention_heads, .qkv_bias = true, .output_bias = true,
+                       Attention({.hidden_size = c.hidden_size,
+                                  .num_heads = c.num_attention_heads,
+                                  .num_key_value_heads = c.num_attention_heads,
+                                  .head_dim = c.hidden_size / c.num_attention_heads,
+                                  .qkv_bias = true,
+                                  .output_bias = true,
                                   .output_name = "out_proj"}),
                        Mlp(c.hidden_size, c.intermediate_size, c.activation)});
   }
@@ -26,10 +31,14 @@ Vit::Vit(const VitConfig& c, int64_t num_layers)
 
 Tensor Vit::embed(const Tensor& pixels) const {
   const auto type = pixels.scalar_type();
-  const int64_t images = pixels.size(0), channels = config_.num_channels, p = config_.patch_size, side = config_.patches_per_side();
+  const int64_t images = pixels.size(0), channels = config_.num_channels, p = config_.patch_size,
+                side = config_.patches_per_side();
   // The patch convolution as one matrix product: no workspace, and the same code on every device.
-  const auto patches = pixels.narrow(2, 0, side * p).narrow(3, 0, side * p).view({images, channels, side, p, side, p})
-                           .permute({0, 2, 4, 1, 3, 5}).reshape({images, side * side, channels * p * p});
+  const auto patches = pixels.narrow(2, 0, side * p)
+                           .narrow(3, 0, side * p)
+                           .view({images, channels, side, p, side, p})
+                           .permute({0, 2, 4, 1, 3, 5})
+                           .reshape({images, side * side, channels * p * p});
   const auto bias = patch_bias_.defined() ? patch_bias_.to(type) : patch_bias_;
   auto x = kernels::linear(patches, patch_weight_.to(type).view({config_.hidden_size, -1}), bias);  // [N, P, D]
   if (class_embedding_.defined()) x = torch::cat({class_embedding_.to(type).expand({images, 1, -1}), x}, 1);
@@ -37,7 +46,8 @@ Tensor Vit::embed(const Tensor& pixels) const {
   return config_.siglip ? x : pre_layernorm_.forward(x);
 }
 
-std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<int64_t>& states, bool checkpointing, bool training) const {
+std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<int64_t>& states, bool checkpointing,
+                                       bool training) const {
   VLMTUNE_CHECK(pixels.dim() == 4 && pixels.size(2) == config_.image_size && pixels.size(3) == config_.image_size,
                 "pixels of {} x {}, the tower takes {}", pixels.size(2), pixels.size(3), config_.image_size);
   std::vector<Tensor> kept(states.size());

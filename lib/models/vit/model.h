@@ -20,7 +20,8 @@ class Vit {
 
   /// pixels [N, C, S, S] -> the hidden states asked for, each [N, 1 + P, D] (SigLIP: [N, P, D]). State 0 is what enters the
   /// first block, state i what leaves block i. Runs in `pixels`' type.
-  std::vector<Tensor> hidden_states(const Tensor& pixels, const std::vector<int64_t>& states, bool checkpointing, bool training) const;
+  std::vector<Tensor> hidden_states(const Tensor& pixels, const std::vector<int64_t>& states, bool checkpointing,
+                                    bool training) const;
 
   void visit(const std::string& prefix, const TensorVisitor& visitor);
   void visit_linears(const std::string& prefix, const LinearVisitor& visitor);
@@ -29,10 +30,10 @@ class Vit {
  private:
   Tensor embed(const Tensor& pixels) const;
   VitConfig config_;
-  Tensor class_embedding_;                 // [D], CLIP only
-  Tensor patch_weight_, patch_bias_;       // [D, C, p, p], [D] (SigLIP only)
-  Tensor position_embedding_;              // [positions, D]
-  LayerNorm pre_layernorm_;                // CLIP only
+  Tensor class_embedding_;            // [D], CLIP only
+  Tensor patch_weight_, patch_bias_;  // [D, C, p, p], [D] (SigLIP only)
+  Tensor position_embedding_;         // [positions, D]
+  LayerNorm pre_layernorm_;           // CLIP only
   std::vector<VitBlock> layers_;
 };
 
