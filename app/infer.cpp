@@ -1,11 +1,11 @@
 // infer: one question, a chat, or a file of rows.
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
+#include "lib/base/clock.h"
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
 #include "lib/base/interrupt.h"
@@ -18,10 +18,6 @@ namespace vlmtune {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 namespace {
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Command-line options are shorthands of recipe keys.
 std::vector<std::string> as_sets(const InferArguments& a) {

@@ -1,10 +1,10 @@
 // pretrain and lora-finetune: recipe, data, model, then the loop. What differs between the two is in the recipe.
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 
 #include "app/commands.h"
 #include "lib/base/bytes.h"
+#include "lib/base/clock.h"
 #include "lib/base/errors.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/log.h"
@@ -23,10 +23,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kMaxSkippedSteps = 20;
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 int64_t count_total_steps(const Recipe& recipe, const BatchLoader& loader) {
   if (recipe.train.max_steps) return *recipe.train.max_steps;
@@ -199,14 +195,14 @@ int run_training(const TrainArguments& arguments, Command command) {
     if (finite) {
       skipped = 0;
       optimizer.step(factor);
+      loss_since_save += loss;
+      ++steps_since_save;
     }
     scaler.update(finite);
     zero_gradients(optimizer.tensors());
     position = {position.step + 1, batch->epoch, batch->position_after};
     saved = false;
     eval_loss.reset();
-    loss_since_save += loss;
-    ++steps_since_save;
     const int64_t peak = cpu_peak_bytes() + parts.mapped_bytes;
     const double seconds = now_seconds() - begin;
     metrics.append({.step = position.step,

@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <mutex>
 
+#include "lib/base/clock.h"
 #include "lib/base/errors.h"
 
 namespace vlmtune {
@@ -16,10 +16,6 @@ std::atomic<LogLevel> g_level{LogLevel::kInfo};
 std::mutex g_mutex;
 std::FILE* g_file = nullptr;
 bool g_bar_shown = false;  // a progress line stands on the terminal without a newline
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void erase_bar() {
   if (g_bar_shown) std::fputs("\r\x1b[K", stderr);

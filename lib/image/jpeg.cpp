@@ -1,8 +1,9 @@
 // JPEG by libjpeg-turbo with its defaults (exact IDCT, smooth chroma), as Pillow uses it.
+#include <cstdio>  // before jpeglib.h, which needs FILE
+
 #include <jpeglib.h>
 
 #include <csetjmp>
-#include <cstdio>  // before jpeglib.h, which needs FILE
 #include <memory>
 
 #include "lib/image/codecs.h"

@@ -89,4 +89,10 @@ std::vector<std::vector<int64_t>> ConfigReader::integer_pairs(const std::string&
 }
 bool ConfigReader::is_array(const std::string& key) const { return has(key) && node_->json[key].is_array(); }
 
+void ConfigReader::check_sizes(std::initializer_list<std::pair<const char*, int64_t>> sizes) const {
+  constexpr int64_t kLargest = 1 << 24;
+  for (const auto& [key, value] : sizes)
+    if (value <= 0 || value > kLargest) throw input_error("{}: found {}, expected a positive size", place(key), value);
+}
+
 }  // namespace vlmtune

@@ -29,6 +29,8 @@ class ConfigReader {
   std::vector<std::string> texts(const std::string& key) const;
   std::vector<std::vector<int64_t>> integer_pairs(const std::string& key) const;
   bool is_array(const std::string& key) const;
+  /// Errors: input_error naming the first of these keys whose value is no plausible size.
+  void check_sizes(std::initializer_list<std::pair<const char*, int64_t>> sizes) const;
   /// "dir/config.json: /text_config/head_dim", for messages.
   std::string place(const std::string& key) const;
 

@@ -1,17 +1,12 @@
 #include "lib/pipeline/answering.h"
 
-#include <chrono>
-
+#include "lib/base/clock.h"
 #include "lib/base/errors.h"
 #include "lib/models/config_reader.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;
 namespace {
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Where the first of `stops` begins in `text`, or npos.
 size_t find_stop(const std::string& text, const std::vector<std::string>& stops) {

@@ -133,9 +133,9 @@ ModelParts assemble_model(const Recipe& recipe, const InputParts& inputs, Comman
   const auto choices = training_choices(recipe);
   if (trains) options.is_trained = [choices](const std::string& name) { return is_trained(name, choices); };
   if (tower && !recipe.model.projector) {
-    if (!trains)
-      throw usage_error("/model/projector: is needed beside /model/vision_tower: a new projector knows nothing");
-    options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {
+    if (!trains && !(recipe.model.adapter && read_adapter_config(*recipe.model.adapter).saves("multi_modal_projector")))
+      throw usage_error("/model/projector: is needed beside /model/vision_tower, unless /model/adapter holds one");
+    options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {  // an adapter's projector replaces it
       return fresh_projector_tensor(name, shape, recipe.train.seed, inputs.config);
     };
   }

@@ -174,7 +174,9 @@ struct Codec<std::map<std::string, T>> {
 
 template <>
 struct Codec<TargetModules> {
-  static std::string expected(const Field&) { return "\"all-linear\", \"regex:...\" or a list of module names"; }
+  static std::string expected(const Field&) {
+    return "\"all-linear\", \"regex:...\" (ECMAScript) or a list of module names";
+  }
   static std::optional<TargetModules> read(const Value& value, const Field&) {
     constexpr std::string_view kPrefix = "regex:";
     if (value.array() != nullptr) {
@@ -185,7 +187,9 @@ struct Codec<TargetModules> {
     if (value.text() == nullptr) return std::nullopt;
     if (*value.text() == "all-linear") return TargetModules{TargetModules::Kind::kAllLinear, {}, {}};
     if (!value.text()->starts_with(kPrefix) || value.text()->size() == kPrefix.size()) return std::nullopt;
-    return TargetModules{TargetModules::Kind::kRegex, {}, value.text()->substr(kPrefix.size())};
+    auto regex = value.text()->substr(kPrefix.size());
+    if (!is_regex(regex)) return std::nullopt;
+    return TargetModules{TargetModules::Kind::kRegex, {}, std::move(regex)};
   }
   static Value write(const TargetModules& setting) {
     if (setting.kind == TargetModules::Kind::kAllLinear) return "all-linear";

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <regex>
 
 namespace vlmtune {
 
@@ -64,6 +65,15 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
     if (matches_one(text, pattern.substr(0, bar))) return true;
     if (bar == std::string_view::npos) return false;
     pattern.remove_prefix(bar + 1);
+  }
+}
+
+bool is_regex(const std::string& text) {
+  try {
+    const std::regex regex(text);
+    return true;
+  } catch (const std::regex_error&) {
+    return false;
   }
 }
 

@@ -34,6 +34,8 @@ struct Field {
 
 /// Whether `text` is one of the alternatives of `pattern`, separated by '|', where a capital N is a number from 1.
 bool matches_pattern(std::string_view text, std::string_view pattern);
+/// Whether std::regex can read `text` (ECMAScript).
+bool is_regex(const std::string& text);
 
 inline constexpr std::string_view kCheckpointingPattern = "none|full|selective|every:N";
 

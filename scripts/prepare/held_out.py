@@ -94,7 +94,7 @@ def picture_sheet(rows, lines):
                      f'src="data:image/jpeg;base64,{data}"><figcaption><b>{html.escape(row["answer"])}</b><br>'
                      f'true: {html.escape(row["caption"])}<br>{html.escape(row["kind_answer"])} {mark}</figcaption></figure>')
     text = "".join(f"<p>{html.escape(line)}</p>\n" for line in lines)
-    return (f'<!-- held-out -->\n<section><h2>Held-out pictures</h2>\n{text}'
+    return (f'<!-- held-out -->\n<section style="margin:16px"><h2>Held-out pictures</h2>\n{text}'
             f'<div style="display:flex;flex-wrap:wrap">\n' + "\n".join(cards) + "\n</div></section>\n<!-- /held-out -->\n")
 
 

@@ -238,6 +238,24 @@ class Infer(program.Case):
         before, after = (sum(row["loss"] * row["label_tokens"] for row in rows) for rows in scored)
         self.assertLess(after, before)  # of the rows it was trained on
 
+    def test_parts(self):
+        language, tower, projector = tiny.write_parts(self.dir / "parts", self.model)
+        parts = {"path": str(language), "vision_tower": str(tower), "mm_projector_type": "mlp2x_gelu", "vision_select_layer": -2}
+        run = self.dir / "parts-run"
+        recipe = program.training_recipe(self, model={**parts, "projector": str(projector)}, lora={"r": 2}, output={"dir": str(run)},
+                                         train={"max_steps": 2}, schedule={"warmup_steps": 0})
+        program.run("lora-finetune", "--recipe", self.write_recipe("parts.json", recipe)).expect(0)
+        question = ["--image", self.cat, "--prompt", "What is it?", "--logprobs", 0]
+
+        def ask(name, **model):
+            recipe = self.write_recipe(f"parts-{name}.json", {"model": {**parts, **model}})
+            return program.run("infer", "--recipe", recipe, *program.FULL_PRECISION, "--json", *question)
+
+        whole = self.ask(*question, "--adapter", run / "final", "--set", "generation.max_new_tokens=4")
+        adapted = ask("adapted", adapter=str(run / "final")).expect(0).json()  # whose projector needs no file beside
+        self.assertEqual(adapted["tokens"][:4], whole["tokens"])
+        self.assertIn("/model/projector", ask("bare").expect(2).err)
+
 
 if __name__ == "__main__":
     program.main()

@@ -68,7 +68,7 @@ def write_png(path, width, height, seed):
                            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
-def write_model(folder, seed=1):
+def write_model(folder, seed=1, head_scale=1):
     """The whole folder: config, weights, tokenizer, template, image processor."""
     folder = Path(folder)
     folder.mkdir(parents=True)
@@ -91,8 +91,29 @@ def write_model(folder, seed=1):
         "do_normalize": True, "do_convert_rgb": True, "image_mean": [0.48, 0.46, 0.41], "image_std": [0.27, 0.26, 0.28]})
     write_tokenizer(folder)
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
-    write_safetensors(folder / "model.safetensors", random_weights(seed))
+    tensors = random_weights(seed)
+    shape, head = tensors["language_model.lm_head.weight"]
+    tensors["language_model.lm_head.weight"] = shape, [head_scale * x for x in head]
+    write_safetensors(folder / "model.safetensors", tensors)
     return folder
+
+
+def write_parts(folder, model):
+    """The model's language model and vision tower as checkpoints of their own, and its projector as a file."""
+    config = json.loads((model / "config.json").read_text())
+    parts = {"language": {}, "tower": {}, "projector": {}}
+    for name, tensor in random_weights(1).items():
+        part = "language" if name.startswith("language_model.") else "tower" if name.startswith("vision_tower.") else "projector"
+        parts[part][name.removeprefix("language_model.").replace("vision_tower.", "vision_model.")] = tensor
+    for part, section in (("language", "text_config"), ("tower", "vision_config")):
+        (folder / part).mkdir(parents=True)
+        write_json(folder / part / "config.json", config[section])
+        write_safetensors(folder / part / "model.safetensors", parts[part])
+    write_tokenizer(folder / "language")
+    (folder / "language" / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    (folder / "tower" / "preprocessor_config.json").write_bytes((model / "preprocessor_config.json").read_bytes())
+    write_safetensors(folder / "projector.safetensors", parts["projector"])
+    return folder / "language", folder / "tower", folder / "projector.safetensors"
 
 
 def write_tokenizer(folder):

@@ -44,6 +44,7 @@ TEST_F(RecipeTest, WrongTypesAndRanges) {
            BadValue{"/lora/dropout", R"({"lora": {"dropout": 1.0}})", "a number in [0, 1)"},
            BadValue{"/lora/target_modules", R"({"lora": {"target_modules": "q_proj|v_proj"}})", "\"regex:...\""},
            BadValue{"/lora/target_modules", R"({"lora": {"target_modules": []}})", "module names"},
+           BadValue{"/lora/target_modules", R"({"lora": {"target_modules": "regex:(q_proj"}})", "(ECMAScript)"},
            BadValue{"/precision/compute", R"({"precision": {"compute": "bf61"}})", "one of fp32, bf16, fp16"},
            BadValue{"/precision/loss_scale", R"({"precision": {"loss_scale": -1}})", "\"dynamic\" or a number above 0"},
            BadValue{"/memory/checkpointing", R"({"memory": {"checkpointing": "every:0"}})", "every:N"},

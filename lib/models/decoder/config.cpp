@@ -97,14 +97,12 @@ DecoderConfig read_decoder_config(const ConfigReader& config) {
   c.num_hidden_layers = config.integer("num_hidden_layers", d.layers);
   c.num_attention_heads = config.integer("num_attention_heads", d.heads);
   c.num_key_value_heads = config.integer("num_key_value_heads", d.kv_heads > 0 ? d.kv_heads : c.num_attention_heads);
-  for (const auto& [key, value] : {std::pair{"vocab_size", c.vocab_size},
-                                   {"hidden_size", c.hidden_size},
-                                   {"intermediate_size", c.intermediate_size},
-                                   {"num_hidden_layers", c.num_hidden_layers},
-                                   {"num_attention_heads", c.num_attention_heads},
-                                   {"num_key_value_heads", c.num_key_value_heads}})
-    if (value <= 0 || value > (1 << 24))
-      throw input_error("{}: found {}, expected a positive size", config.place(key), value);
+  config.check_sizes({{"vocab_size", c.vocab_size},
+                      {"hidden_size", c.hidden_size},
+                      {"intermediate_size", c.intermediate_size},
+                      {"num_hidden_layers", c.num_hidden_layers},
+                      {"num_attention_heads", c.num_attention_heads},
+                      {"num_key_value_heads", c.num_key_value_heads}});
   c.head_dim = config.integer("head_dim", c.hidden_size / c.num_attention_heads);
   if (c.num_attention_heads % c.num_key_value_heads != 0)
     throw input_error("{}: found {}, expected a divisor of num_attention_heads {}", config.place("num_key_value_heads"),

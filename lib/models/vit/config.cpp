@@ -29,15 +29,13 @@ VitConfig read_vit_config(const ConfigReader& config) {
   c.layer_norm_eps = config.number("layer_norm_eps", c.siglip ? 1e-6 : 1e-5);
   c.activation = parse_activation(config.text("hidden_act", c.siglip ? "gelu_pytorch_tanh" : "quick_gelu"),
                                   config.place("hidden_act"));
-  for (const auto& [key, value] : {std::pair{"hidden_size", c.hidden_size},
-                                   {"intermediate_size", c.intermediate_size},
-                                   {"num_hidden_layers", c.num_hidden_layers},
-                                   {"num_attention_heads", c.num_attention_heads},
-                                   {"num_channels", c.num_channels},
-                                   {"image_size", c.image_size},
-                                   {"patch_size", c.patch_size}})
-    if (value <= 0 || value > (1 << 20))
-      throw input_error("{}: found {}, expected a positive size", config.place(key), value);
+  config.check_sizes({{"hidden_size", c.hidden_size},
+                      {"intermediate_size", c.intermediate_size},
+                      {"num_hidden_layers", c.num_hidden_layers},
+                      {"num_attention_heads", c.num_attention_heads},
+                      {"num_channels", c.num_channels},
+                      {"image_size", c.image_size},
+                      {"patch_size", c.patch_size}});
   if (c.hidden_size % c.num_attention_heads != 0)
     throw input_error("{}: found {}, expected a divisor of hidden_size {}", config.place("num_attention_heads"),
                       c.num_attention_heads, c.hidden_size);
