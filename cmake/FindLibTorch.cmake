@@ -32,6 +32,13 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
     ${LibTorch_INCLUDE_DIR} ${LibTorch_INCLUDE_DIR}/torch/csrc/api/include)
   target_link_libraries(LibTorch::LibTorch INTERFACE ${LibTorch_CPU_LIBRARY} ${LibTorch_C10_LIBRARY})
+  # Its headers share work among threads by OpenMP: without the flag at::parallel_for quietly uses one.
+  find_package(OpenMP COMPONENTS CXX)
+  if(OpenMP_CXX_FOUND)
+    target_link_libraries(LibTorch::LibTorch INTERFACE OpenMP::OpenMP_CXX)
+  else()
+    message(WARNING "The compiler has no OpenMP: the CPU kernels will use one thread.")
+  endif()
   # libtorch_cpu asks for CUDA's run-time libraries, which are found at run time or not needed at all.
   target_link_options(LibTorch::LibTorch INTERFACE LINKER:--allow-shlib-undefined LINKER:-rpath,${LibTorch_LIBRARY_DIR})
 endif()

@@ -10,7 +10,7 @@
 // follow the dispatch, which runs before they are set up.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
     !defined(__clang__)
-#define VLMTUNE_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#define VLMTUNE_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define VLMTUNE_CLONES
 #endif
@@ -106,22 +106,28 @@ VLMTUNE_INLINE void rms_norm_backward_loop(const T* dy, const T* x, const T* wei
 }
 
 template <typename T>
-VLMTUNE_INLINE void rope_row_loop(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) {
-  const int64_t half = size / 2;
-  for (int64_t i = 0; i < half; ++i) {
-    const float a = load(x[i]), b = load(x[i + half]);
-    store(y + i, rounded<T>(a * load(cos[i])) - sign * rounded<T>(b * load(sin[i])));
-    store(y + i + half, rounded<T>(b * load(cos[i + half])) + sign * rounded<T>(a * load(sin[i + half])));
-  }
+VLMTUNE_INLINE void rope_half_loop(const T* __restrict x, const T* __restrict other, const T* __restrict cos,
+                                   const T* __restrict sin, T* __restrict y, int64_t half, float sign) {
+  for (int64_t i = 0; i < half; ++i)
+    store(y + i, rounded<T>(load(x[i]) * load(cos[i])) + sign * rounded<T>(load(other[i]) * load(sin[i])));
 }
 
 template <typename T>
-VLMTUNE_INLINE void swiglu_forward_loop(const T* gate, const T* up, T* y, int64_t count) {
+VLMTUNE_INLINE void rope_row_loop(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) {
+  const int64_t half = size / 2;
+  rope_half_loop(x, x + half, cos, sin, y, half, -sign);
+  rope_half_loop(x + half, x, cos + half, sin + half, y + half, half, sign);
+}
+
+template <typename T>
+VLMTUNE_INLINE void swiglu_forward_loop(const T* __restrict gate, const T* __restrict up, T* __restrict y,
+                                        int64_t count) {
   for (int64_t i = 0; i < count; ++i) store(y + i, rounded<T>(load(gate[i]) * sigmoid(load(gate[i]))) * load(up[i]));
 }
 
 template <typename T>
-VLMTUNE_INLINE void swiglu_backward_loop(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {
+VLMTUNE_INLINE void swiglu_backward_loop(const T* __restrict dy, const T* __restrict gate, const T* __restrict up,
+                                         T* __restrict dgate, T* __restrict dup, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const float g = load(gate[i]), s = sigmoid(g), d = load(dy[i]);
     store(dup + i, d * g * s);

@@ -1,9 +1,14 @@
 // One table of ops, each against its plain formula in double, on the CPU and, where there is a GPU, on CUDA; and
 // finite differences of its gradients.
+#include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+
+#include <mutex>
+#include <set>
+#include <thread>
 
 #include "kernels/attention.h"
 #include "kernels/linear.h"
@@ -201,6 +206,20 @@ TEST(Kernels, LinearOfFewRowsEqualsTheMatrixProduct) {
           expect_near(linear(x, weight, b), expected, tolerance(type), fmt::format("{} rows of {}", rows, size));
         }
       }
+}
+
+/// Built without OpenMP, the loop would run on the caller alone, rightly and slowly.
+TEST(Kernels, ThreadsShareTheWork) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(2);
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  at::parallel_for(0, 2, 1, [&](int64_t, int64_t) {
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  });
+  at::set_num_threads(before);
+  EXPECT_EQ(threads.size(), 2u);
 }
 
 TEST(Kernels, NoLabelsGiveZeroLoss) {
