@@ -30,8 +30,16 @@ struct PruneArguments {
   bool apply = false, json = false;
 };
 
+struct ProfileArguments {
+  std::string recipe, command, hardware, json, report, compare, peer;
+  std::vector<std::string> sets;
+  std::optional<double> context_mib;
+  bool ablate = false, fit = false;
+};
+
 int run_training(const TrainArguments& arguments, Command command);
 int run_infer(const InferArguments& arguments);
+int run_profile_memory(const ProfileArguments& arguments);
 int run_prune_ckpt(const PruneArguments& arguments);
 
 }  // namespace vlmtune

@@ -10,9 +10,9 @@
 #include "lib/base/files.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/log.h"
-#include "lib/memory/cpu_tracker.h"
 #include "lib/pipeline/answering.h"
 #include "lib/pipeline/outputs.h"
+#include "lib/profile/dry_run.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;
@@ -36,7 +36,7 @@ std::vector<std::string> as_sets(const InferArguments& a) {
   return sets;
 }
 
-Json to_json(const Answer& answer, double load_seconds, int64_t mapped_bytes) {
+Json to_json(const Answer& answer, double load_seconds) {
   Json json = {{"text", answer.text},
                {"tokens", answer.generated.tokens},
                {"finish_reason", answer.generated.stopped ? "stop" : "length"},
@@ -55,7 +55,7 @@ Json to_json(const Answer& answer, double load_seconds, int64_t mapped_bytes) {
   json["timing"] = {{"load_s", load_seconds},
                     {"first_token_s", answer.first_token_seconds},
                     {"decode_tokens_per_s", answer.decode_tokens_per_second}};
-  json["peak_memory_bytes"] = cpu_peak_bytes() + mapped_bytes;
+  json["peak_memory_bytes"] = memory_accounts().device->window_peak();
   return json;
 }
 
@@ -109,7 +109,7 @@ int answer_once(const InferArguments& a, const Session& session) {
                                   })
                           .front();
   if (a.json)
-    print_line(to_json(answer, session.load_seconds, session.parts.mapped_bytes));
+    print_line(to_json(answer, session.load_seconds));
   else
     std::cout << std::endl;
   log_info("{} prompt tokens ({} of pictures), first token after {:.2f} s, {:.1f} tokens/s", answer.prompt_ids.size(),
@@ -131,7 +131,7 @@ int chat(const InferArguments& a, const Session& session) {
                                                        if (!a.json) std::cout << piece << std::flush;
                                                      });
     if (a.json)
-      print_line(to_json(answer, session.load_seconds, session.parts.mapped_bytes));
+      print_line(to_json(answer, session.load_seconds));
     else
       std::cout << std::endl;
     row->messages.push_back({"assistant", {{MessagePart::Kind::kText, answer.text}}});
@@ -218,8 +218,7 @@ int answer_file(const InferArguments& a, const Session& session) {
     }
     if (!prompts.empty()) {
       const auto answers = session.answerer.answer(prompts, nullptr);
-      for (size_t k = 0; k < answers.size(); ++k)
-        lines[where[k]].update(to_json(answers[k], session.load_seconds, session.parts.mapped_bytes));
+      for (size_t k = 0; k < answers.size(); ++k) lines[where[k]].update(to_json(answers[k], session.load_seconds));
     }
     for (const auto& line : lines) out << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
     if (!out.flush()) throw io_error("{}: cannot be written", a.output);
@@ -245,7 +244,7 @@ int run_infer(const InferArguments& a) {
   if (a.score && a.input.empty()) throw usage_error("infer: --score needs --input");
   const double begin = now_seconds();
   const auto inputs = assemble_inputs(recipe, Command::kInfer);
-  const auto parts = assemble_model(recipe, inputs, Command::kInfer);
+  const auto parts = assemble_model(recipe, inputs.config, Command::kInfer);
   auto example_options = inputs.example_options(recipe);
   example_options.max_length = inputs.config.text.max_position_embeddings;
   const ExampleBuilder builder(example_options);
@@ -259,8 +258,7 @@ int run_infer(const InferArguments& a) {
     code = a.chat ? chat(a, session) : answer_once(a, session);
   if (recipe.output.dir) {
     fs::create_directories(*recipe.output.dir);
-    write_memory(fs::path(*recipe.output.dir) / "memory.json", Command::kInfer, recipe,
-                 cpu_peak_bytes() + parts.mapped_bytes);
+    write_memory_json(fs::path(*recipe.output.dir) / "memory.json", measured_memory(recipe, Command::kInfer));
   }
   return code;
 }

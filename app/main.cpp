@@ -7,7 +7,7 @@
 #include "app/commands.h"
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
-#include "lib/memory/cpu_tracker.h"
+#include "lib/memory/tracking.h"
 
 namespace vlmtune {
 namespace {
@@ -68,6 +68,34 @@ void add_infer(CLI::App& app, std::function<int()>& run) {
   command->callback([a, &run] { run = [a] { return run_infer(*a); }; });
 }
 
+void add_profile(CLI::App& app, std::function<int()>& run) {
+  auto* command =
+      app.add_subcommand("profile-memory", "Say how much memory a recipe takes, without a GPU and without weights");
+  auto a = std::make_shared<ProfileArguments>();
+  command->add_option("--recipe", a->recipe, "JSON recipe")->type_name("FILE")->required();
+  command->add_option("--set", a->sets, "Override a key of the recipe")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_option("--command", a->command, "What the recipe is run with; by default what it looks like")
+      ->check(CLI::IsMember({"pretrain", "lora-finetune", "infer"}));
+  command
+      ->add_option("--hardware", a->hardware, "Device to predict for, instead of the recipe's, e.g. 8gb-gpu, a100-80gb")
+      ->type_name("NAME");
+  command->add_option("--json", a->json, "Write the JSON document to a file, or to standard output (-)")
+      ->type_name("FILE|-");
+  command->add_option("--report", a->report, "Write a page to look at: memory over time, the peak by module, every device")
+      ->type_name("FILE.html");
+  command->add_option("--compare", a->compare, "Print the prediction beside what a finished run measured")->type_name("RUN_DIR");
+  command->add_flag("--ablate", a->ablate, "A table of the techniques, added one by one and removed one by one");
+  command->add_flag("--fit", a->fit,
+                    "Find the fastest recipe that fits, by the techniques that the recipe leaves open");
+  command->add_option("--context-mib", a->context_mib, "Memory of the device's driver context, instead of the table's")
+      ->check(CLI::NonNegativeNumber);
+  command->footer(
+      "Example:\n  vlmtune profile-memory --recipe recipes/llava-1.5-7b-lora.json --hardware a100-80gb --ablate");
+  command->callback([a, &run] { run = [a] { return run_profile_memory(*a); }; });
+}
+
 void add_prune(CLI::App& app, std::function<int()>& run) {
   auto* command =
       app.add_subcommand("prune-ckpt", "Show which checkpoints of a run would stay and go; delete with --apply");
@@ -101,6 +129,7 @@ int dispatch(int argc, char** argv) {
   add_training(app, "lora-finetune", "Fine-tune with LoRA", "recipes/llava-1.5-7b-lora.json", Command::kLoraFinetune,
                run);
   add_infer(app, run);
+  add_profile(app, run);
   add_prune(app, run);
   try {
     app.parse(argc, argv);
@@ -113,7 +142,7 @@ int dispatch(int argc, char** argv) {
                 : log_level == "warning" ? LogLevel::kWarning
                 : log_level == "error"   ? LogLevel::kError
                                          : LogLevel::kInfo);
-  track_cpu_allocations();
+  track_allocations();
   return run();
 }
 

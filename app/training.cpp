@@ -8,9 +8,10 @@
 #include "lib/base/errors.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/log.h"
-#include "lib/memory/cpu_tracker.h"
+#include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
 #include "lib/pipeline/outputs.h"
+#include "lib/profile/planner.h"
 #include "lib/runs/manifest.h"
 #include "lib/runs/metrics.h"
 #include "lib/runs/report.h"
@@ -90,23 +91,17 @@ void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPos
   remove_old_checkpoints(run, recipe);
 }
 
-/// The peak over all steps, those before an interruption too.
-int64_t peak_of_run(const RunDirectory& run) {
-  int64_t peak = 0;
-  for (const auto& step : read_metrics(run.metrics()).steps) peak = std::max(peak, step.peak_memory_bytes);
-  return peak;
-}
-
 }  // namespace
 
 int run_training(const TrainArguments& arguments, Command command) {
-  const auto recipe = load_recipe(arguments.recipe, command, arguments.sets,
-                                  {.hardware_dirs = {}, .require_inputs = !arguments.print_recipe});
+  auto recipe = load_recipe(arguments.recipe, command, arguments.sets,
+                            {.hardware_dirs = {}, .require_inputs = !arguments.print_recipe});
   if (arguments.print_recipe) {
     std::fputs((print_recipe(recipe) + "\n").c_str(), stdout);
     return 0;
   }
   catch_interrupts();
+  recipe = apply_memory_plan(recipe, command, named_settings(arguments.recipe, arguments.sets));
 
   // Data.
   const auto inputs = assemble_inputs(recipe, command);
@@ -121,7 +116,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   show_first_sample(dataset, builder, *inputs.tokenizer);
 
   // Model.
-  auto parts = assemble_model(recipe, inputs, command);
+  auto parts = assemble_model(recipe, inputs.config, command);
   auto& model = *parts.model;
   auto options = step_options(recipe, inputs);
   auto scaler = make_loss_scaler(recipe);
@@ -156,6 +151,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   std::optional<double> eval_loss;  // of the step at hand
   ProgressBar progress(std::string(command_name(command)), "step", total_steps);
   const auto evaluate_now = [&] {
+    const PhaseScope phase("evaluation");
     auto quiet = options;
     quiet.mode = {};
     eval_loss = evaluate(model, *validation, builder, recipe.train.per_device_batch_size, quiet).loss;
@@ -163,6 +159,7 @@ int run_training(const TrainArguments& arguments, Command command) {
     log_info("step {}: evaluation loss {:.4f}", position.step, *eval_loss);
   };
   const auto save_now = [&] {
+    const PhaseScope phase("save");
     save_checkpoint(run, recipe, position, optimizer, scaler, parts,
                     loss_since_save / static_cast<double>(std::max<int64_t>(1, steps_since_save)), eval_loss);
     loss_since_save = 0;
@@ -173,17 +170,17 @@ int run_training(const TrainArguments& arguments, Command command) {
     const double begin = now_seconds();
     const auto batch = loader.next();
     if (!batch) break;
-    reset_cpu_peak();
+    memory_accounts().device->reset_window();
     options.loss_scale = scaler.scale();
     const MicroBatches micro{static_cast<int64_t>(batch->micro.size()), batch->label_tokens, [&](int64_t i) {
                                return make_batch(batch->micro[static_cast<size_t>(i)], options.pad_id,
                                                  PaddingSide::kRight);
                              }};
-    const double loss = accumulate_gradients(model, micro, position.step, options);
-    unscale_gradients(optimizer.tensors(), options.loss_scale);
-    const double grad_norm = clip_gradients(optimizer.tensors(), recipe.optimizer.max_grad_norm);
     const double factor = schedule.factor(position.step);
-    const bool finite = std::isfinite(grad_norm) && std::isfinite(loss);
+    const auto result =
+        train_step(model, micro, optimizer, position.step, factor, recipe.optimizer.max_grad_norm, options);
+    const auto [loss, grad_norm] = result;
+    const bool finite = result.finite();
     if (!finite && (recipe.precision.compute != Precision::kFp16 || ++skipped >= kMaxSkippedSteps))
       throw UserError(ExitCode::kInternal,
                       fmt::format("step {}: the loss is {} and the gradient norm {}; the first bad gradient is {}'s. "
@@ -194,7 +191,6 @@ int run_training(const TrainArguments& arguments, Command command) {
         log_warning("{} got no gradient in the first step", name);
     if (finite) {
       skipped = 0;
-      optimizer.step(factor);
       loss_since_save += loss;
       ++steps_since_save;
     }
@@ -203,7 +199,7 @@ int run_training(const TrainArguments& arguments, Command command) {
     position = {position.step + 1, batch->epoch, batch->position_after};
     saved = false;
     eval_loss.reset();
-    const int64_t peak = cpu_peak_bytes() + parts.mapped_bytes;
+    const int64_t peak = memory_accounts().device->window_peak();
     const double seconds = now_seconds() - begin;
     metrics.append({.step = position.step,
                     .epoch = static_cast<double>(position.epoch) +
@@ -237,7 +233,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   if (!saved) save_now();
   remove_old_checkpoints(run, recipe);  // a run that was killed behind its last save has them still
   write_final(recipe, inputs, parts, run.root);
-  write_memory(run.memory(), command, recipe, peak_of_run(run));
+  write_memory_json(run.memory(), measured_memory(recipe, command));
   write_report(run.root);
   log_info("report: {}", run.report().string());
   return 0;

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/device.h"
 
 namespace vlmtune::kernels {
 namespace {
@@ -27,7 +28,7 @@ Tensor few_rows(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   auto shape = x.sizes().vec();
   shape.back() = n;
   auto y = torch::empty(shape, input.options());
-  cpu::dispatch(input.scalar_type(), [&](auto type) {
+  cpu::dispatch(input, [&](auto type) {
     using T = decltype(type);
     const T* b = bias.defined() ? bias.data_ptr<T>() : nullptr;
     at::parallel_for(0, n, std::max<int64_t>(16, 32768 / k), [&](int64_t begin, int64_t end) {
@@ -69,11 +70,13 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 }  // namespace
 
 Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  const bool onednn = x.is_cpu() && x.numel() > 0 && weight.numel() > 0;
-  if (onednn && x.scalar_type() == torch::kFloat) return onednn_product(x, weight, bias);
-  if (onednn && x.scalar_type() == torch::kHalf) {
+  if (kernel_device(x) == torch::kCPU && x.scalar_type() == torch::kHalf) {
     const auto wide = [](const Tensor& t) { return t.defined() ? t.to(torch::kFloat) : t; };
-    return onednn_product(wide(x), wide(weight), wide(bias)).to(torch::kHalf);
+    return linear_product(wide(x), wide(weight), wide(bias)).to(torch::kHalf);
+  }
+  if (kernel_device(x) == torch::kCPU && x.scalar_type() == torch::kFloat && x.numel() > 0 && weight.numel() > 0) {
+    const auto rows = x.contiguous();
+    return x.is_cpu() ? onednn_product(rows, weight, bias) : torch::linear(rows, weight, bias);
   }
   return torch::linear(x, weight, bias);
 }

@@ -31,14 +31,14 @@ Tensor backward_plain(const Tensor& dy, const Tensor& x, const Tensor& weight, c
 int64_t grain(int64_t row_size) { return std::max<int64_t>(1, 16384 / row_size); }
 
 std::tuple<Tensor, Tensor> forward_cpu(const Tensor& input, const Tensor& weight, double eps) {
-  if (!cpu::has_loop(input)) return forward_plain(input, weight, eps);
+  if (!cpu::has_fused_kernel(input)) return forward_plain(input, weight, eps);
   const auto x = input.contiguous(), w = weight.contiguous();
   const int64_t size = x.size(-1), rows = x.numel() / size;
   auto y = torch::empty_like(x);
   auto shape = x.sizes().vec();
   shape.back() = 1;
   auto rstd = torch::empty(shape, x.options().dtype(torch::kFloat));
-  cpu::dispatch(x.scalar_type(), [&](auto type) {
+  cpu::dispatch(x, [&](auto type) {
     using T = decltype(type);
     at::parallel_for(0, rows, grain(size), [&](int64_t begin, int64_t end) {
       cpu::rms_norm_forward<T>(x.data_ptr<T>() + begin * size, w.data_ptr<T>(), y.data_ptr<T>() + begin * size,
@@ -49,11 +49,11 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& input, const Tensor& weight
 }
 
 Tensor backward_cpu(const Tensor& gradient, const Tensor& input, const Tensor& weight, const Tensor& rstd) {
-  if (!cpu::has_loop(input)) return backward_plain(gradient, input, weight, rstd);
+  if (!cpu::has_fused_kernel(input)) return backward_plain(gradient, input, weight, rstd);
   const auto dy = gradient.contiguous(), x = input.contiguous(), w = weight.contiguous();
   const int64_t size = x.size(-1), rows = x.numel() / size;
   auto dx = torch::empty_like(x);
-  cpu::dispatch(x.scalar_type(), [&](auto type) {
+  cpu::dispatch(x, [&](auto type) {
     using T = decltype(type);
     at::parallel_for(0, rows, grain(size), [&](int64_t begin, int64_t end) {
       cpu::rms_norm_backward<T>(dy.data_ptr<T>() + begin * size, x.data_ptr<T>() + begin * size, w.data_ptr<T>(),
@@ -105,6 +105,11 @@ TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
   library.def("rms_norm_backward(Tensor dy, Tensor x, Tensor weight, Tensor rstd) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(vlmtune, CPU, library) {
+  library.impl("rms_norm_forward", forward_cpu);
+  library.impl("rms_norm_backward", backward_cpu);
+}
+// The plugins' kernels allocate what these do.
+TORCH_LIBRARY_IMPL(vlmtune, Meta, library) {
   library.impl("rms_norm_forward", forward_cpu);
   library.impl("rms_norm_backward", backward_cpu);
 }

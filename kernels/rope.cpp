@@ -18,7 +18,7 @@ Tensor rotate_loop(const Tensor& x, const Tensor& cos_table, const Tensor& sin_t
   auto y = torch::empty_like(x);
   const int64_t batch = x.size(0), heads = x.size(1), tokens = x.size(2), size = x.size(3);
   const int64_t table_batch = cos.size(0) == 1 ? 0 : tokens * size;
-  cpu::dispatch(x.scalar_type(), [&](auto type) {
+  cpu::dispatch(x, [&](auto type) {
     using T = decltype(type);
     at::parallel_for(0, batch * tokens, std::max<int64_t>(1, 8192 / (heads * size)), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {

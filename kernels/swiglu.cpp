@@ -24,10 +24,10 @@ std::tuple<Tensor, Tensor> backward_plain(const Tensor& dy, const Tensor& gate, 
 }
 
 Tensor forward_cpu(const Tensor& gate_input, const Tensor& up_input) {
-  if (!cpu::has_loop(gate_input)) return forward_plain(gate_input, up_input);
+  if (!cpu::has_fused_kernel(gate_input)) return forward_plain(gate_input, up_input);
   const auto gate = gate_input.contiguous(), up = up_input.contiguous();
   auto y = torch::empty_like(gate);
-  cpu::dispatch(gate.scalar_type(), [&](auto type) {
+  cpu::dispatch(gate, [&](auto type) {
     using T = decltype(type);
     at::parallel_for(0, gate.numel(), kGrain, [&](int64_t begin, int64_t end) {
       cpu::swiglu_forward<T>(gate.data_ptr<T>() + begin, up.data_ptr<T>() + begin, y.data_ptr<T>() + begin,
@@ -38,10 +38,10 @@ Tensor forward_cpu(const Tensor& gate_input, const Tensor& up_input) {
 }
 
 std::tuple<Tensor, Tensor> backward_cpu(const Tensor& gradient, const Tensor& gate_input, const Tensor& up_input) {
-  if (!cpu::has_loop(gate_input)) return backward_plain(gradient, gate_input, up_input);
+  if (!cpu::has_fused_kernel(gate_input)) return backward_plain(gradient, gate_input, up_input);
   const auto dy = gradient.contiguous(), gate = gate_input.contiguous(), up = up_input.contiguous();
   auto dgate = torch::empty_like(gate), dup = torch::empty_like(gate);
-  cpu::dispatch(gate.scalar_type(), [&](auto type) {
+  cpu::dispatch(gate, [&](auto type) {
     using T = decltype(type);
     at::parallel_for(0, gate.numel(), kGrain, [&](int64_t begin, int64_t end) {
       cpu::swiglu_backward<T>(dy.data_ptr<T>() + begin, gate.data_ptr<T>() + begin, up.data_ptr<T>() + begin,
@@ -74,6 +74,11 @@ TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
   library.def("swiglu_backward(Tensor dy, Tensor gate, Tensor up) -> (Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(vlmtune, CPU, library) {
+  library.impl("swiglu_forward", forward_cpu);
+  library.impl("swiglu_backward", backward_cpu);
+}
+// The plugins' kernels allocate what these do.
+TORCH_LIBRARY_IMPL(vlmtune, Meta, library) {
   library.impl("swiglu_forward", forward_cpu);
   library.impl("swiglu_backward", backward_cpu);
 }

@@ -7,15 +7,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {  # room -> rooms it may include besides itself and base
     "base": set(),
-    "checkpoint": set(), "text": set(), "image": set(), "recipe": set(), "runs": set(), "kernels": set(), "memory": set(),
-    "optim": set(),
+    "checkpoint": set(), "text": set(), "image": set(), "recipe": set(), "runs": set(), "kernels": set(), "memory": {"kernels"},
+    "optim": {"memory"},
     "data": {"text", "image"},
-    "nn": {"kernels"},
-    "models": {"nn", "checkpoint", "image", "kernels"},  # image: the anyres geometry that data and model share
-    "generate": {"models", "nn"},
+    "nn": {"kernels", "memory"},
+    "models": {"nn", "checkpoint", "image", "kernels", "memory"},  # image: the anyres geometry that data and model share
+    "generate": {"models", "nn", "memory"},
     "train": {"data", "models", "nn", "memory", "optim", "checkpoint"},
     "pipeline": {"recipe", "text", "image", "data", "checkpoint", "nn", "models", "optim", "memory", "train", "generate"},
 }
+ALLOWED["profile"] = set(ALLOWED) - {"runs"}
 ALLOWED["app"] = set(ALLOWED) | {"runs"}
 NO_JSON_IN_HEADERS = re.compile(r'#include\s+[<"]nlohmann/')
 

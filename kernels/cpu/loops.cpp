@@ -136,6 +136,28 @@ VLMTUNE_INLINE void swiglu_backward_loop(const T* __restrict dy, const T* __rest
 }
 
 template <typename T>
+VLMTUNE_INLINE void attention_one_query_loop(const T* q, Rows<T> k, Rows<T> v, Rows<T> bias, T* y, int64_t tokens,
+                                             int64_t size, float scale, float* scratch) {
+  float *scores = scratch, *sums = scratch + tokens;
+  float largest = -INFINITY;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const T* row = k.data + t * k.stride;
+    scores[t] = scale * sum_over(size, [&](int64_t i) { return load(q[i]) * load(row[i]); });
+    if (bias.data != nullptr) scores[t] += load(bias.data[t * bias.stride]);
+    largest = scores[t] > largest ? scores[t] : largest;
+  }
+  float total = 0;
+  for (int64_t i = 0; i < size; ++i) sums[i] = 0;
+  for (int64_t t = 0; t < tokens; ++t) {
+    const float weight = scores[t] == -INFINITY ? 0 : exponential(scores[t] - largest);
+    const T* row = v.data + t * v.stride;
+    total += weight;
+    for (int64_t i = 0; i < size; ++i) sums[i] += weight * load(row[i]);
+  }
+  for (int64_t i = 0; i < size; ++i) store(y + i, sums[i] / total);
+}
+
+template <typename T>
 VLMTUNE_INLINE void linear_few_rows_loop(const float* x, const T* weight, const T* bias, T* y, int64_t m, int64_t k,
                                          int64_t n, int64_t begin, int64_t end) {
   constexpr int64_t kWide = 4 * kLanes;  // four sums side by side hide the latency of adding
@@ -179,6 +201,11 @@ VLMTUNE_INLINE void linear_few_rows_loop(const float* x, const T* weight, const 
   template <>                                                                                                         \
   VLMTUNE_CLONES void swiglu_backward<T>(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {  \
     swiglu_backward_loop(dy, gate, up, dgate, dup, count);                                                            \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  VLMTUNE_CLONES void attention_one_query<T>(const T* q, Rows<T> k, Rows<T> v, Rows<T> bias, T* y, int64_t tokens,    \
+                                             int64_t size, float scale, float* scratch) {                             \
+    attention_one_query_loop(q, k, v, bias, y, tokens, size, scale, scratch);                                         \
   }                                                                                                                   \
   template <>                                                                                                         \
   VLMTUNE_CLONES void linear_few_rows<T>(const float* x, const T* weight, const T* bias, T* y, int64_t m, int64_t k,  \

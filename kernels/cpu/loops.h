@@ -24,6 +24,19 @@ void swiglu_forward(const T* gate, const T* up, T* y, int64_t count);
 template <typename T>
 void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count);
 
+/// Rows of a tensor: the first one's data and the elements from one to the next.
+template <typename T>
+struct Rows {
+  const T* data;
+  int64_t stride;
+};
+
+/// y [d] = softmax(scale * q kᵀ + bias) v for one query row q [d], `tokens` rows k and v [d] and a bias each (data null:
+/// none). `scratch` holds tokens + d floats.
+template <typename T>
+void attention_one_query(const T* q, Rows<T> k, Rows<T> v, Rows<T> bias, T* y, int64_t tokens, int64_t size,
+                         float scale, float* scratch);
+
 /// Outputs [begin, end) of y [m, n] = x [m, k] weightᵀ [n, k] + bias [n] (may be null) for a few rows x, given in fp32: each
 /// weight is read once, which is all that decoding a token at a time can wish for.
 template <typename T>

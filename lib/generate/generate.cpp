@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "lib/memory/scope.h"
+#include "lib/memory/transfer.h"
+
 namespace vlmtune {
 namespace {
 
@@ -20,6 +23,12 @@ Tensor positions_of(int64_t past, int64_t count, const std::vector<int64_t>& lef
   return (slots - torch::tensor(left_padding, torch::kLong).unsqueeze(1)).clamp_min(0);
 }
 
+/// fp32 [B, V].
+Tensor logits_of_last(const LlavaModel& model, const Tensor& hidden) {
+  const MemoryScope scope(MemoryCategory::kLogits);
+  return model.logits(hidden.select(1, hidden.size(1) - 1)).to(torch::kFloat).contiguous();
+}
+
 }  // namespace
 
 std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prompt, KvCache& cache,
@@ -35,14 +44,18 @@ std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prom
     const int64_t* ids = prompt.ids.data_ptr<int64_t>() + static_cast<int64_t>(row) * prompt.ids.size(1);
     seen[row].assign(ids + (prompt.left_padding.empty() ? 0 : prompt.left_padding[row]), ids + prompt.ids.size(1));
   }
-  cache.reserve(cache.length() + prompt.ids.size(1) + options.max_new_tokens);
-  auto x = model.embed(prompt.ids, prompt.images, options.compute_type, {});  // [B, T, D]
+  cache.reserve(std::max(cache.reserved(), cache.length() + prompt.ids.size(1) + options.max_new_tokens));
+  auto x = [&] {
+    const PhaseScope phase("embed");
+    return model.embed(prompt.ids, prompt.images, options.compute_type, {});  // [B, T, D]
+  }();
   for (int64_t made = 0; made < options.max_new_tokens; ++made) {
+    const PhaseScope phase(made == 0 ? "prefill" : "decode");
     const auto hidden =
         model.language_model().forward(x, {.positions = positions_of(cache.length(), x.size(1), prompt.left_padding),
                                            .left_padding = prompt.left_padding,
                                            .cache = &cache});
-    const auto logits = model.logits(hidden.select(1, hidden.size(1) - 1)).to(torch::kFloat).contiguous();  // [B, V]
+    const auto logits = to_host(logits_of_last(model, hidden));  // [B, V]
     auto next = torch::zeros({static_cast<int64_t>(rows), 1}, torch::kLong);
     for (size_t row = 0; row < rows; ++row) {
       if (done[row]) continue;

@@ -6,6 +6,7 @@
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
 #include "lib/checkpoint/checkpoint.h"
+#include "lib/memory/scope.h"
 #include "lib/models/config_reader.h"
 #include "lib/models/fresh.h"
 #include "lib/models/names.h"
@@ -42,9 +43,11 @@ std::vector<std::string> attach(LlavaModel& model, const AdapterConfig& config, 
   model.visit_linears([&](const std::string& name, Linear& linear) {
     if (!config.targets(name)) return;
     const int64_t rank = config.rank_of(name);
+    const auto device = linear.weight.device();
+    const ModuleScope module(memory_module(name));
     linear.lora = std::make_unique<Lora>(
-        Lora{.a = fresh_linear_values({rank, linear.in_features}, linear.in_features, name, seed),
-             .b = torch::zeros({linear.out_features, rank}, torch::kFloat),
+        Lora{.a = fresh_linear_values({rank, linear.in_features}, linear.in_features, name, seed, device),
+             .b = torch::zeros({linear.out_features, rank}, device),
              .scale = config.scale_of(name),
              .dropout = config.dropout});
     attached.push_back(name);
@@ -120,7 +123,7 @@ AdapterConfig load_adapter(LlavaModel& model, const fs::path& dir) {
       throw input_error("{}: tensor \"{}\" has shape [{}], expected [{}]", file, at->second,
                         fmt::join(values.sizes(), ", "), fmt::join(slot.sizes(), ", "));
     // A replaced module keeps the type of the model; LoRA stays fp32.
-    slot = values.to(is_lora ? torch::kFloat : slot.scalar_type(), false, true);
+    slot = values.to(slot.device(), is_lora ? torch::kFloat : slot.scalar_type(), false, true);
     stored.erase(at);
     ++used;
   });

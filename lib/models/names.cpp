@@ -67,4 +67,16 @@ bool is_ignored_tensor(const std::string& name, int64_t num_vision_layers, bool 
   return layer >= num_vision_layers;
 }
 
+std::string memory_module(const std::string& canonical) {
+  const std::string tower = canonical.find("vision_tower.") != std::string::npos ? "vision_tower." : "";
+  if (const auto at = canonical.find(".layers."); at != std::string::npos) {
+    const auto number = at + std::string_view(".layers.").size();
+    return tower + "layers." + canonical.substr(number, canonical.find('.', number) - number);
+  }
+  if (!tower.empty()) return tower + "embeddings";
+  for (const char* part : {"multi_modal_projector", "image_newline", "embed_tokens", "lm_head", "norm"})
+    if (canonical.find(part) != std::string::npos) return part;
+  return {};
+}
+
 }  // namespace vlmtune

@@ -1,7 +1,11 @@
 #include "lib/models/weights.h"
 
+#include "kernels/device.h"
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
+#include "lib/memory/scope.h"
+#include "lib/memory/tracking.h"
+#include "lib/memory/transfer.h"
 #include "lib/models/fresh.h"
 
 namespace vlmtune {
@@ -39,48 +43,58 @@ void check_tied_head(const std::map<std::string, Found>& index, const std::strin
                 head->second.checkpoint->path().string());
 }
 
-/// Returns the bytes that stay in the file's map.
-int64_t load_tensor(const Found& found, Tensor& slot, const WeightOptions& options, bool trained,
-                    const std::string& name) {
+/// A frozen tensor that has its type already stays in the file's map when the CPU computes.
+void place(const Tensor& values, Tensor& slot, const WeightOptions& options, bool trained) {
+  const auto wanted = trained ? options.trained_type : options.frozen_type;
+  if (!trained && values.scalar_type() == wanted && kernels::kernel_device(options.device) == torch::kCPU) {
+    slot = to_device(values, options.device);
+    memory_accounts().device->add_external(MemoryCategory::kWeights, static_cast<int64_t>(values.nbytes()));
+  } else {
+    slot = values.to(options.device, wanted, /*non_blocking=*/false, /*copy=*/true);
+  }
+}
+
+/// A tensor of a file that a dry run does without.
+Tensor stand_in(torch::IntArrayRef shape, torch::ScalarType type) {
+  const UncountedScope not_there;
+  return torch::empty(shape, torch::TensorOptions(torch::kMeta).dtype(type));
+}
+
+void load_tensor(const Found& found, Tensor& slot, const WeightOptions& options, bool trained) {
   const auto& entry = found.checkpoint->entry(found.name);
   const auto file = found.checkpoint->file_of(found.name).string();
   if (c10::IntArrayRef(entry.shape) != slot.sizes())
     throw input_error("{}: tensor \"{}\" has shape {}, config.json says {}", file, found.name, shape_text(entry.shape),
                       shape_text(slot.sizes()));
-  auto values = found.checkpoint->view(found.name);
+  const auto values = found.checkpoint->view(found.name);
   const auto type = values.scalar_type();
   if (type != torch::kFloat && type != torch::kHalf && type != torch::kBFloat16 && type != torch::kDouble)
     throw input_error("{}: tensor \"{}\" is of type {}, which is not computed with: convert it to F32, F16 or BF16",
                       file, found.name, entry.dtype);
-  const auto wanted = trained ? options.trained_type : options.frozen_type;
-  if (!trained && type == wanted) {
-    slot = values;
-    return static_cast<int64_t>(values.nbytes());
-  }
-  slot = values.to(wanted, /*non_blocking=*/false, /*copy=*/true);
-  found.checkpoint->drop(found.name);
-  log_debug("{}: {} -> {}", name, entry.dtype, torch::toString(wanted));
-  return 0;
+  place(values, slot, options, trained);
+  if (slot.data_ptr() != values.data_ptr()) found.checkpoint->drop(found.name);
 }
 
 }  // namespace
 
-int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
+void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
   auto index = index_sources(sources);
   const bool tied = model.config().text.tie_word_embeddings;
-  if (tied)
+  if (tied && !options.device.is_meta())
     check_tied_head(index,
                     model.has_vision() ? "model.language_model.embed_tokens.weight" : "model.embed_tokens.weight");
   std::string missing;
-  int64_t mapped_bytes = 0;
   model.visit([&](const std::string& name, Tensor& slot) {
     const bool trained = options.is_trained(name);
+    const ModuleScope module(memory_module(name));
     const auto at = index.find(name);
     if (at != index.end()) {
-      mapped_bytes += load_tensor(at->second, slot, options, trained, name);
+      load_tensor(at->second, slot, options, trained);
       index.erase(at);
     } else if (const auto values = options.fresh(name, slot.sizes())) {
       slot = values->to(trained ? options.trained_type : options.frozen_type);
+    } else if (options.stand_in_type) {
+      place(stand_in(slot.sizes(), *options.stand_in_type), slot, options, trained);
     } else if (missing.empty()) {
       missing = name;
     }
@@ -94,17 +108,16 @@ int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources
     if (!is_ignored_tensor(name, model.config().num_vision_layers(), tied))
       throw input_error("{}: tensor \"{}\" is not part of the model that config.json describes",
                         found.checkpoint->file_of(found.name).string(), found.name);
-  return mapped_bytes;
 }
 
 std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed,
-                                             const LlavaConfig& config) {
+                                             const LlavaConfig& config, torch::Device device) {
   constexpr std::string_view kProjector = "model.multi_modal_projector.linear_";
   if (!name.starts_with(kProjector)) return std::nullopt;
   const bool first = name[kProjector.size()] == '1';
   const int64_t fan_in =
       first ? config.vision->hidden_size * static_cast<int64_t>(config.feature_states.size()) : config.text.hidden_size;
-  return fresh_linear_values(shape, fan_in, name, seed);
+  return fresh_linear_values(shape, fan_in, name, seed, device);
 }
 
 }  // namespace vlmtune

@@ -18,24 +18,28 @@ struct WeightSource {
 };
 
 struct WeightOptions {
+  /// Where the model computes. On the meta device no file is read, only its header.
+  torch::Device device = torch::kCPU;
   /// Type of tensors that stay as they are. A frozen tensor that has this type in the file is used straight from the
   /// mapped file, without a copy.
   torch::ScalarType frozen_type = torch::kFloat;
   /// Type of tensors that will be trained; these are always copies.
   torch::ScalarType trained_type = torch::kFloat;
   std::function<bool(const std::string& name)> is_trained = [](const std::string&) { return false; };
+  /// For a dry run without files: the type that missing tensors have in the file that is not there.
+  std::optional<torch::ScalarType> stand_in_type;
   /// A tensor that no source holds: returns its values (fp32), or nothing, which is an error.
   std::function<std::optional<Tensor>(const std::string& name, torch::IntArrayRef shape)> fresh =
       [](const std::string&, torch::IntArrayRef) { return std::nullopt; };
 };
 
-/// Returns the bytes of the tensors that are used in the mapped files. Errors: input_error that names the tensor that is
+/// Tensors that are used in the mapped files count in the device's account as well. Errors: input_error that names the tensor that is
 /// missing, unexpected, of another shape or of a type that cannot be computed with.
-int64_t load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options);
+void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options);
 
 /// Initial values of a new projector's tensor: U(-1/sqrt(fan in), 1/sqrt(fan in)), torch.nn.Linear's own, from the seed
 /// and the tensor's name alone. Nothing for tensors that are not the projector's.
 std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed,
-                                             const LlavaConfig& config);
+                                             const LlavaConfig& config, torch::Device device = torch::kCPU);
 
 }  // namespace vlmtune

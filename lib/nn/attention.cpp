@@ -2,11 +2,12 @@
 
 #include "kernels/attention.h"
 #include "kernels/rope.h"
+#include "lib/memory/transfer.h"
 
 namespace vlmtune {
 
 AttentionMask decoder_mask(int64_t queries, int64_t past, const std::vector<int64_t>& left_padding, int64_t window,
-                           torch::ScalarType type) {
+                           torch::TensorOptions like) {
   const int64_t keys = past + queries;
   const bool padded = std::any_of(left_padding.begin(), left_padding.end(), [](int64_t n) { return n > 0; });
   const bool windowed = window > 0 && window < keys;
@@ -20,9 +21,9 @@ AttentionMask decoder_mask(int64_t queries, int64_t past, const std::vector<int6
     // A query that is padding itself sees its own slot, so that its row of the softmax is not empty.
     seen = seen.logical_and((key >= first).logical_or(key == query));  // [B, Tq, Tk]
   }
-  const auto bias =
-      torch::zeros(seen.sizes(), type).masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity());
-  return {.causal = false, .bias = bias.unsqueeze(1)};
+  const auto bias = torch::zeros(seen.sizes(), like.device(torch::kCPU))
+                        .masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity());
+  return {.causal = false, .bias = to_device(bias.unsqueeze(1), like.device())};
 }
 
 Attention::Attention(const AttentionOptions& o)

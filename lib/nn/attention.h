@@ -15,7 +15,7 @@ struct AttentionMask {
 /// The mask of a decoder call: `queries` new tokens after `past` cached ones. Row b ignores its first left_padding[b]
 /// keys; with a window, a query sees the `window` last keys including itself. No bias is made where `causal` says it all.
 AttentionMask decoder_mask(int64_t queries, int64_t past, const std::vector<int64_t>& left_padding, int64_t window,
-                           torch::ScalarType type);
+                           torch::TensorOptions like);
 
 struct AttentionOptions {
   int64_t hidden_size = 0, num_heads = 0, num_key_value_heads = 0, head_dim = 0;

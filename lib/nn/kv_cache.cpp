@@ -1,10 +1,13 @@
 #include "lib/nn/kv_cache.h"
 
+#include "lib/memory/scope.h"
+
 namespace vlmtune {
 namespace {
 
 /// A copy of `old` (its first `length` tokens) with room for `capacity` tokens.
 Tensor grow(const Tensor& old, const Tensor& like, int64_t length, int64_t capacity) {
+  const MemoryScope scope(MemoryCategory::kKvCache);
   auto buffer = torch::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
   if (length > 0) buffer.narrow(2, 0, length).copy_(old.narrow(2, 0, length));
   return buffer;
@@ -25,6 +28,10 @@ std::pair<Tensor, Tensor> KvCache::append(int64_t layer_index, const Tensor& k, 
   layer.values.narrow(2, layer.length, v.size(2)).copy_(v);
   layer.length = total;
   return {layer.keys.narrow(2, 0, total), layer.values.narrow(2, 0, total)};
+}
+
+void KvCache::advance(int64_t tokens) {
+  for (auto& layer : layers_) layer.length += tokens;
 }
 
 void KvCache::truncate(int64_t tokens) {

@@ -16,6 +16,9 @@ class KvCache {
   int64_t length() const { return layers_.empty() ? 0 : layers_.front().length; }
   /// Makes room for `tokens` in all, so that decoding does not grow the buffers step by step.
   void reserve(int64_t tokens) { reserved_ = tokens; }
+  int64_t reserved() const { return reserved_; }
+  /// Counts `tokens` more as held, whatever their values: a dry run's way to the last token. Room must be reserved.
+  void advance(int64_t tokens);
   /// Forgets everything after the first `tokens` tokens.
   void truncate(int64_t tokens);
 

@@ -1,10 +1,13 @@
 #include "lib/nn/linear.h"
 
+#include "kernels/dropout.h"
 #include "kernels/linear.h"
+#include "lib/memory/scope.h"
 
 namespace vlmtune {
 
 Tensor declared(torch::IntArrayRef shape) {
+  const UncountedScope no_memory;
   return torch::empty(shape, torch::TensorOptions(torch::kMeta).dtype(torch::kFloat));
 }
 
@@ -17,7 +20,7 @@ Tensor Linear::forward(const Tensor& x, bool training) const {
   const auto type = x.scalar_type();
   auto y = kernels::linear(x, weight.to(type), bias.defined() ? bias.to(type) : bias);  // [..., out]
   if (!lora) return y;
-  const auto dropped = training && lora->dropout > 0 ? torch::dropout(x, lora->dropout, true) : x;
+  const auto dropped = training && lora->dropout > 0 ? kernels::dropout(x, lora->dropout) : x;
   const auto low = kernels::linear(dropped, lora->a.to(type), {});  // [..., r]
   return y.add(kernels::linear(low, lora->b.to(type), {}), lora->scale);
 }

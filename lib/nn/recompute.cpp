@@ -2,6 +2,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include "lib/memory/scope.h"
+
 namespace vlmtune {
 namespace {
 
@@ -13,6 +15,14 @@ at::Generator default_generator() { return at::detail::getDefaultCPUGenerator();
 struct BlockHolder : torch::CustomClassHolder {
   explicit BlockHolder(std::function<Tensor(const Tensor&)> f) : block(std::move(f)) {}
   std::function<Tensor(const Tensor&)> block;
+  MemoryCategory category = MemoryScope::current();  ///< what the block's memory is for, in both runs
+};
+
+thread_local bool t_recomputing = false;
+
+struct RecomputingScope {
+  RecomputingScope() { t_recomputing = true; }
+  ~RecomputingScope() { t_recomputing = false; }
 };
 
 /// Puts the default generator of the CPU back where it was when the first run began, and restores it afterwards.
@@ -43,13 +53,19 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
     const auto x = context->get_saved_variables()[0].detach().requires_grad_(true);
     const ReplayRandomness replay(context->saved_data["random"].toTensor());
     const torch::AutoGradMode grad(true);
-    const auto y = holder->block(x);
+    const auto y = [&] {
+      const MemoryScope scope(holder->category);
+      const RecomputingScope recomputing;
+      return holder->block(x);
+    }();
     torch::autograd::backward({y}, {gradients[0]});
     return {x.grad(), Tensor()};
   }
 };
 
 }  // namespace
+
+bool recomputing() { return t_recomputing; }
 
 Tensor require_input_grad(const Tensor& x) { return x.requires_grad() ? x : x.detach().requires_grad_(true); }
 

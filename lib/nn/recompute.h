@@ -9,6 +9,9 @@ namespace vlmtune {
 /// any parameter inside does, since the engine only comes by where a gradient flows; see `require_input_grad`.
 Tensor recompute(const std::function<Tensor(const Tensor&)>& block, const Tensor& x);
 
+/// Whether this thread is in the second run of a block.
+bool recomputing();
+
 /// x itself when it already requires a gradient, else a view of it that does.
 Tensor require_input_grad(const Tensor& x);
 

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "lib/base/errors.h"
+#include "lib/memory/transfer.h"
 
 namespace vlmtune {
 namespace {
@@ -109,7 +110,10 @@ RopeTables rope_tables(const RopeOptions& options, const Tensor& positions, int6
   const auto inverse = torch::tensor(f.inverse, torch::kDouble).to(torch::kFloat);  // [d / 2]
   const auto half = positions.to(torch::kFloat).unsqueeze(-1) * inverse;            // [B, T, d / 2]
   const auto angles = torch::cat({half, half}, -1).unsqueeze(1);                    // [B, 1, T, d]
-  return {(angles.cos() * f.scale).to(like), (angles.sin() * f.scale).to(like)};
+  const auto table = [&](const Tensor& values) {
+    return to_device((values * f.scale).to(like.dtype()), like.device());
+  };
+  return {table(angles.cos()), table(angles.sin())};
 }
 
 }  // namespace vlmtune

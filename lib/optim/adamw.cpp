@@ -1,6 +1,7 @@
 #include "lib/optim/adamw.h"
 
 #include "lib/base/errors.h"
+#include "lib/memory/scope.h"
 
 namespace vlmtune {
 
@@ -9,6 +10,7 @@ AdamW::AdamW(std::vector<TrainedTensor> tensors, const AdamWOptions& options)
 
 void AdamW::step(double rate_factor) {
   const torch::NoGradGuard no_grad;
+  const MemoryScope scope(MemoryCategory::kOptimizer);
   for (size_t i = 0; i < tensors_.size(); ++i) {
     auto& [name, tensor, rate, decay] = tensors_[i];
     auto& moments = moments_[i];

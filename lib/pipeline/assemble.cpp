@@ -2,6 +2,8 @@
 
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
+#include "lib/memory/scope.h"
+#include "lib/models/config_reader.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;
@@ -54,6 +56,23 @@ RowFormat to_row_format(DataFormat format) {
   }
 }
 
+bool has_weights(const fs::path& path) {
+  if (!fs::is_directory(path)) return fs::exists(path);
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.path().extension() == ".safetensors") return true;
+  return false;
+}
+
+/// The type that config.json says its weights have.
+std::optional<torch::ScalarType> declared_type(const fs::path& dir) {
+  const auto config = ConfigReader::open(dir / "config.json");
+  const auto name = config.text("dtype", config.text("torch_dtype", ""));
+  if (name == "float32") return torch::kFloat;
+  if (name == "bfloat16") return torch::kBFloat16;
+  if (name == "float16") return torch::kHalf;
+  return std::nullopt;
+}
+
 AdapterConfig lora_config(const Recipe& recipe, LlavaModel& model) {
   const auto& lora = *recipe.lora;
   ModulePattern language, vision{lora.vision_target_modules, std::nullopt};
@@ -98,6 +117,11 @@ ExampleOptions InputParts::example_options(const Recipe& recipe) const {
   return options;
 }
 
+LlavaConfig model_config(const Recipe& recipe) {
+  return read_llava_config(recipe.model.path, tower_of(recipe),
+                           {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
+}
+
 InputParts assemble_inputs(const Recipe& recipe, Command command) {
   if (recipe.hardware.device != "cpu")
     throw usage_error(
@@ -106,8 +130,7 @@ InputParts assemble_inputs(const Recipe& recipe, Command command) {
         recipe.hardware.name, recipe.hardware.device);
   InputParts parts;
   const fs::path dir = recipe.model.path;
-  parts.config =
-      read_llava_config(dir, tower_of(recipe), {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
+  parts.config = model_config(recipe);
   parts.tokenizer = Tokenizer::load(dir);
   parts.chat_template = choose_template(recipe, command, parts.config.vision.has_value());
   if (parts.config.vision) parts.image_processor = choose_processor(recipe, parts.config);
@@ -119,15 +142,23 @@ InputParts assemble_inputs(const Recipe& recipe, Command command) {
   return parts;
 }
 
-ModelParts assemble_model(const Recipe& recipe, const InputParts& inputs, Command command) {
+ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Command command, torch::Device device) {
+  const PhaseScope phase("load");
+  const MemoryScope scope(MemoryCategory::kWeights);
   ModelParts parts;
-  parts.model = std::make_unique<LlavaModel>(inputs.config);
+  parts.model = std::make_unique<LlavaModel>(config);
   const auto tower = tower_of(recipe);
-  parts.sources.push_back({Checkpoint::open(recipe.model.path), tower ? PartKind::kLanguageModel : PartKind::kWhole});
-  if (tower) parts.sources.push_back({Checkpoint::open(*tower), PartKind::kVisionTower});
-  if (recipe.model.projector)
-    parts.sources.push_back({Checkpoint::open_file(*recipe.model.projector), PartKind::kProjector});
   WeightOptions options;
+  options.device = device;
+  const auto add = [&](const fs::path& dir, PartKind kind) {
+    if (device.is_meta() && !has_weights(dir))
+      options.stand_in_type = declared_type(dir).value_or(to_scalar_type(recipe.precision.parameters));
+    else
+      parts.sources.push_back({fs::is_directory(dir) ? Checkpoint::open(dir) : Checkpoint::open_file(dir), kind});
+  };
+  add(recipe.model.path, tower ? PartKind::kLanguageModel : PartKind::kWhole);
+  if (tower) add(*tower, PartKind::kVisionTower);
+  if (recipe.model.projector) add(*recipe.model.projector, PartKind::kProjector);
   options.frozen_type = to_scalar_type(recipe.precision.parameters);
   const bool trains = command != Command::kInfer;
   const auto choices = training_choices(recipe);
@@ -136,10 +167,10 @@ ModelParts assemble_model(const Recipe& recipe, const InputParts& inputs, Comman
     if (!trains && !(recipe.model.adapter && read_adapter_config(*recipe.model.adapter).saves("multi_modal_projector")))
       throw usage_error("/model/projector: is needed beside /model/vision_tower, unless /model/adapter holds one");
     options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {  // an adapter's projector replaces it
-      return fresh_projector_tensor(name, shape, recipe.train.seed, inputs.config);
+      return fresh_projector_tensor(name, shape, recipe.train.seed, config, device);
     };
   }
-  parts.mapped_bytes = load_weights(*parts.model, parts.sources, options);
+  load_weights(*parts.model, parts.sources, options);
   if (recipe.model.adapter) {
     parts.adapter = load_adapter(*parts.model, *recipe.model.adapter);
   } else if (trains && recipe.lora) {

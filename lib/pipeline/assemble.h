@@ -31,6 +31,9 @@ struct InputParts {
   ExampleOptions example_options(const Recipe& recipe) const;
 };
 
+/// The model's config.json, together with its tower's. Errors: input_error.
+LlavaConfig model_config(const Recipe& recipe);
+
 /// Reads config, tokenizer, template and image processor. Errors: input_error, usage_error.
 InputParts assemble_inputs(const Recipe& recipe, Command command);
 
@@ -39,11 +42,12 @@ struct ModelParts {
   std::unique_ptr<LlavaModel> model;
   std::vector<WeightSource> sources;     ///< kept mapped: frozen weights are looked at in place
   std::optional<AdapterConfig> adapter;  ///< of the LoRA layers on the model
-  int64_t mapped_bytes = 0;              ///< of weights that are looked at in their files
 };
 
-/// Errors: input_error, usage_error.
-ModelParts assemble_model(const Recipe& recipe, const InputParts& inputs, Command command);
+/// On the meta device a config.json is enough: weight files are looked at if there are any. Errors: input_error,
+/// usage_error.
+ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Command command,
+                          torch::Device device = torch::kCPU);
 
 /// Flat options out of the recipe's sections.
 torch::ScalarType to_scalar_type(Precision precision);

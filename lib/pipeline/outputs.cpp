@@ -5,7 +5,6 @@
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
-#include "lib/memory/cpu_tracker.h"
 #include "lib/models/export.h"
 
 namespace vlmtune {
@@ -96,14 +95,6 @@ void write_projector(LlavaModel& model, const fs::path& file) {
       tensors[name.substr(std::string("model.").size())] = tensor.detach();
   });
   write_safetensors(file, tensors);
-}
-
-void write_memory(const fs::path& file, Command command, const Recipe& recipe, int64_t peak_allocated_bytes) {
-  const Json json = {{"command", command_name(command)},
-                     {"hardware", {{"name", recipe.hardware.name}}},
-                     {"peak_allocated_bytes", peak_allocated_bytes},
-                     {"host", {{"peak_bytes", peak_resident_bytes()}}}};
-  write_file_atomic(file, json.dump(2) + "\n");
 }
 
 void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelParts& parts, const fs::path& dir) {

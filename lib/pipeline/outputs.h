@@ -14,10 +14,6 @@ void write_final(const Recipe& recipe, const InputParts& inputs, ModelParts& par
 void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelParts& parts,
                        const std::filesystem::path& dir);
 
-/// memory.json: the peak allocated on the device, and the peak resident memory of this process. Errors: io_error.
-void write_memory(const std::filesystem::path& file, Command command, const Recipe& recipe,
-                  int64_t peak_allocated_bytes);
-
 /// The projector's tensors as `multi_modal_projector.*`, with the few settings needed to use them beside.
 void write_projector(LlavaModel& model, const std::filesystem::path& file);
 

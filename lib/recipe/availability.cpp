@@ -21,8 +21,6 @@ constexpr Availability kTable[] = {
     {"/quantization/double_quant", "true"},
     {"/quantization/skip_modules", "[]"},
     {"/precision/norms", "fp32"},
-    {"/memory/budget", "null"},
-    {"/memory/plan", "manual"},
     {"/memory/checkpointing", "none|full"},
     {"/memory/vision_checkpointing", "none|full"},
     {"/memory/attention", "auto|math"},

@@ -13,16 +13,20 @@ namespace vlmtune {
 namespace fs = std::filesystem;
 namespace {
 
-/// Names of all devices found, for the error about an unknown one.
-std::string known_names(const std::vector<fs::path>& dirs) {
+std::set<std::string> device_names(const std::vector<fs::path>& dirs) {
   std::set<std::string> names{"cpu"};
   for (const auto& dir : dirs) {
     std::error_code error;
     for (fs::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error))
       if (entry->path().extension() == ".json") names.insert(entry->path().stem().string());
   }
+  return names;
+}
+
+/// For the error about an unknown device.
+std::string known_names(const std::vector<fs::path>& dirs) {
   std::string text;
-  for (const auto& name : names) text += (text.empty() ? "" : ", ") + name;
+  for (const auto& name : device_names(dirs)) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
 
@@ -38,6 +42,12 @@ std::vector<fs::path> default_hardware_dirs(const fs::path& recipe_file) {
   const auto executable = fs::read_symlink("/proc/self/exe", error);
   if (!error) dirs.push_back(executable.parent_path().parent_path() / "share/vlmtune/recipes/hardware");
   return dirs;
+}
+
+std::vector<Hardware> known_hardware(const std::vector<fs::path>& dirs) {
+  std::vector<Hardware> devices;
+  for (const auto& name : device_names(dirs)) devices.push_back(load_hardware(name, dirs));
+  return devices;
 }
 
 Value read_hardware(std::string_view name, const std::vector<fs::path>& dirs, std::string_view origin) {

@@ -45,6 +45,23 @@ void warn_of_unused(const Object& document, const std::string& origin, Command c
   if (!names.empty()) log_warning("{}: {} does not use {}", origin, command_name(command), names);
 }
 
+/// What the files and --set name, without defaults.
+Object merged_layers(const fs::path& file, const std::vector<std::string>& sets) {
+  const auto hardware_dirs = default_hardware_dirs(file);
+  Object document;
+  if (!file.empty())
+    for (const auto& layer : read_file_layers(file, hardware_dirs)) merge_layer(document, layer);
+  for (const auto& layer : read_set_layers(sets, hardware_dirs)) merge_layer(document, layer);
+  return document;
+}
+
+void collect_names(const Object& object, const std::string& pointer, std::set<std::string>& names) {
+  for (const auto& [key, value] : object) {
+    names.insert(pointer + "/" + key);
+    if (value.object() != nullptr) collect_names(*value.object(), pointer + "/" + key, names);
+  }
+}
+
 }  // namespace
 
 Recipe default_recipe(Command command) {
@@ -55,6 +72,19 @@ Recipe default_recipe(Command command) {
   }
   if (command == Command::kLoraFinetune) recipe.lora.emplace();
   return recipe;
+}
+
+Command guess_command(const fs::path& file, const std::vector<std::string>& sets) {
+  const auto document = merged_layers(file, sets);
+  const Value* lora = document.find("lora");
+  if (lora != nullptr && lora->object() != nullptr) return Command::kLoraFinetune;
+  return find_setting(document, "data", "train") != nullptr ? Command::kPretrain : Command::kInfer;
+}
+
+std::set<std::string> named_settings(const fs::path& file, const std::vector<std::string>& sets) {
+  std::set<std::string> names;
+  collect_names(merged_layers(file, sets), "", names);
+  return names;
 }
 
 Recipe load_recipe(const fs::path& file, Command command, const std::vector<std::string>& sets,

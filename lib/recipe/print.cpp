@@ -71,9 +71,27 @@ struct ReferenceWriter {
   }
 };
 
+/// Members of `to` that `from` has otherwise.
+Object differences(const Object& from, const Object& to) {
+  Object result;
+  for (const auto& [key, value] : to) {
+    const Value* before = from.find(key);
+    if (before != nullptr && *before == value) continue;
+    if (before != nullptr && before->object() != nullptr && value.object() != nullptr)
+      result[key] = differences(*before->object(), *value.object());
+    else
+      result[key] = value;
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string print_recipe(const Recipe& recipe) { return pretty_text(write_fields(recipe)) + "\n"; }
+
+std::string recipe_patch(const Recipe& from, const Recipe& to) {
+  return inline_text(differences(write_fields(from), write_fields(to)));
+}
 
 std::string recipe_reference() {
   const Object pretrain = write_fields(default_recipe(Command::kPretrain));

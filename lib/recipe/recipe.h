@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -281,6 +282,13 @@ struct LoadOptions {
 Recipe load_recipe(const std::filesystem::path& file, Command command, const std::vector<std::string>& sets,
                    const LoadOptions& options = {});
 
+/// The subcommand that a recipe is for, by what it names: "lora", else "data.train" (pretrain), else infer.
+/// Errors: usage_error.
+Command guess_command(const std::filesystem::path& file, const std::vector<std::string>& sets);
+
+/// JSON pointers of the keys that a recipe's files and `sets` name, sections too. Errors: usage_error.
+std::set<std::string> named_settings(const std::filesystem::path& file, const std::vector<std::string>& sets);
+
 /// The published hyper-parameters of LLaVA for this subcommand. Full fine-tuning is pretrain with
 /// freeze.language_model false: load_recipe then starts from learning rate 2e-5 instead of 1e-3.
 Recipe default_recipe(Command command);
@@ -288,12 +296,18 @@ Recipe default_recipe(Command command);
 /// The whole recipe as JSON: every key with its value; load_recipe reads it back to an equal recipe.
 std::string print_recipe(const Recipe& recipe);
 
+/// What has to be merged into `from` to make it `to`, as JSON on one line.
+std::string recipe_patch(const Recipe& from, const Recipe& to);
+
 /// A table of every key with type, default, range and description (for --help and the docs), as Markdown.
 std::string recipe_reference();
 
 /// Where hardware/<name>.json is looked for: beside `recipe_file`, recipes/hardware under the working directory,
 /// $VLMTUNE_DATA/recipes/hardware, and ../share/vlmtune/recipes/hardware beside the executable.
 std::vector<std::filesystem::path> default_hardware_dirs(const std::filesystem::path& recipe_file);
+
+/// Every device of `dirs`, each name once. Errors: usage_error for a broken file.
+std::vector<Hardware> known_hardware(const std::vector<std::filesystem::path>& dirs);
 
 /// Reads <name>.json from the first of `dirs` that holds it; "cpu" is known without a file.
 /// Errors: usage_error that lists the names found.

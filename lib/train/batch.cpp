@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lib/memory/scope.h"
+
 namespace vlmtune {
 namespace {
 
@@ -20,6 +22,7 @@ ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, Padd
   // Matrix products are faster when their rows come in whole blocks; on the right nothing sees padding.
   if (side == PaddingSide::kRight) longest = (longest + kBlock - 1) / kBlock * kBlock;
   const auto rows = static_cast<int64_t>(examples.size()), columns = static_cast<int64_t>(longest);
+  const MemoryScope scope(MemoryCategory::kInputs);
   ModelBatch batch{torch::full({rows, columns}, pad_id, torch::kLong),
                    torch::full({rows, columns}, kIgnoreLabel, torch::kLong),
                    {},

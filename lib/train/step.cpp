@@ -2,6 +2,7 @@
 
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
+#include "lib/memory/scope.h"
 
 namespace vlmtune {
 namespace {
@@ -16,6 +17,10 @@ uint64_t dropout_seed(uint64_t seed, int64_t step, int64_t micro) {
 }
 
 }  // namespace
+
+std::string phase_name(int64_t step, std::string_view part) {
+  return step < 2 ? fmt::format("step {}: {}", step + 1, part) : fmt::format("later steps: {}", part);
+}
 
 int64_t label_tokens(const ModelBatch& batch) {
   return (batch.labels.narrow(1, 1, batch.labels.size(1) - 1) != kIgnoreLabel).sum().item<int64_t>();
@@ -39,8 +44,12 @@ double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches
   for (int64_t micro = 0; micro < batches.count; ++micro) {
     torch::manual_seed(dropout_seed(options.seed, step, micro));
     const auto batch = batches.make(micro);
-    const auto loss = batch_loss_sum(model, batch, options);
+    const auto loss = [&] {
+      const PhaseScope phase(phase_name(step, "forward"));
+      return batch_loss_sum(model, batch, options);
+    }();
     total += loss.item<double>();
+    const PhaseScope phase(phase_name(step, "backward"));
     // A text-only batch of a run that trains the projector alone has nothing to differentiate.
     if (loss.requires_grad()) (loss * (options.loss_scale / labels)).backward();
   }
@@ -52,6 +61,17 @@ void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_sc
   const torch::NoGradGuard no_grad;
   for (const auto& t : tensors)
     if (t.tensor.grad().defined()) t.tensor.grad().mul_(1 / loss_scale);
+}
+
+StepResult train_step(const LlavaModel& model, const MicroBatches& batches, AdamW& optimizer, int64_t step,
+                      double rate_factor, double max_grad_norm, const StepOptions& options) {
+  StepResult result;
+  result.loss = accumulate_gradients(model, batches, step, options);
+  const PhaseScope phase(phase_name(step, "optimizer"));
+  unscale_gradients(optimizer.tensors(), options.loss_scale);
+  result.grad_norm = clip_gradients(optimizer.tensors(), max_grad_norm);
+  if (result.finite()) optimizer.step(rate_factor);
+  return result;
 }
 
 EvaluationResult evaluate(const LlavaModel& model, const Dataset& dataset, const ExampleBuilder& builder,

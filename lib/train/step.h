@@ -1,7 +1,9 @@
 // One optimizer step in named pieces: forward and backward of its micro-batches, normalised by supervised tokens.
 #pragma once
+#include <cmath>
+
 #include "lib/data/loader.h"
-#include "lib/optim/trained_tensor.h"
+#include "lib/optim/adamw.h"
 #include "lib/train/batch.h"
 
 namespace vlmtune {
@@ -25,6 +27,9 @@ struct MicroBatches {
   std::function<ModelBatch(int64_t index)> make;
 };
 
+/// "step 1: forward": the first two steps have phases of their own, since optimizer state appears at the end of the first.
+std::string phase_name(int64_t step, std::string_view part);
+
 /// Adds the gradients of `loss_scale` times the mean loss per supervised token of the whole step, over all its
 /// micro-batches, and returns that mean (unscaled). `step` chooses the dropout's random numbers.
 double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches, int64_t step,
@@ -32,6 +37,15 @@ double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches
 
 /// Divides the gradients by the loss scale.
 void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_scale);
+
+/// One optimizer step: all gradients, unscaled and clipped, then the update if everything is finite. The gradients are
+/// still there afterwards; `options.loss_scale` is the scaler's.
+struct StepResult {
+  double loss = 0, grad_norm = 0;
+  bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
+};
+StepResult train_step(const LlavaModel& model, const MicroBatches& batches, AdamW& optimizer, int64_t step,
+                      double rate_factor, double max_grad_norm, const StepOptions& options);
 
 /// Number of supervised tokens of a batch, without position 0, which nothing predicts.
 int64_t label_tokens(const ModelBatch& batch);

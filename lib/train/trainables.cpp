@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <regex>
 
+#include "lib/memory/tracking.h"
+
 namespace vlmtune {
 namespace {
 
@@ -14,6 +16,11 @@ bool is_decayed(const std::string& name) {
                                      std::regex::icase);
   return !std::regex_search(name, kUndecayed);
 }
+
+/// The memory of a gradient is the gradient's from the moment it is there.
+struct ClaimGradient : torch::autograd::PostAccumulateGradHook {
+  void operator()(const Tensor& tensor) override { claim_memory(tensor.grad(), MemoryCategory::kGradients); }
+};
 
 }  // namespace
 
@@ -49,6 +56,7 @@ std::vector<TrainedTensor> select_trained(LlavaModel& model, const TrainingChoic
     if (component == Component::kProjector) rate = choices.projector_learning_rate.value_or(rate);
     if (component == Component::kVisionTower) rate = choices.vision_learning_rate.value_or(rate);
     tensor.requires_grad_(true);
+    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<ClaimGradient>());
     trained.push_back({name, tensor, rate, is_decayed(name) ? choices.weight_decay : 0});
   });
   return trained;

@@ -22,7 +22,7 @@ def main():
 
 def environment():
     # One thread unless told otherwise, since the models are tiny; never another number half-way: sums of floats depend on it.
-    return {"OMP_NUM_THREADS": "1", **os.environ}
+    return {"OMP_NUM_THREADS": "1", "VLMTUNE_DATA": str(ROOT), **os.environ}
 
 
 def start(*arguments):

@@ -1,5 +1,7 @@
 #include "lib/models/decoder/model.h"
 
+#include "lib/memory/scope.h"
+#include "lib/memory/transfer.h"
 #include "lib/nn/recompute.h"
 
 namespace vlmtune {
@@ -20,29 +22,34 @@ Decoder::Decoder(const DecoderConfig& c)
 }
 
 Tensor Decoder::embed(const Tensor& ids, torch::ScalarType type) const {
-  const auto known = torch::where((ids >= 0).logical_and(ids < embed_tokens.size(0)), ids, torch::zeros_like(ids));
-  return torch::embedding(embed_tokens, known).to(type);
+  const MemoryScope scope(MemoryCategory::kActivations);
+  const ModuleScope module("embed_tokens");
+  auto known = torch::where((ids >= 0).logical_and(ids < embed_tokens.size(0)), ids, torch::zeros_like(ids));
+  return torch::embedding(embed_tokens, to_device(std::move(known), embed_tokens.device())).to(type);
 }
 
 Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
+  const MemoryScope scope(MemoryCategory::kActivations);
   const int64_t tokens = x.size(1), past = call.cache != nullptr ? call.cache->length() : 0;
   const int64_t longest = call.positions.max().item<int64_t>() + 1;
   const auto rope = rope_tables(config_.rope, call.positions, longest, x.options());
-  const auto full = decoder_mask(tokens, past, call.left_padding, 0, x.scalar_type());
+  const auto full = decoder_mask(tokens, past, call.left_padding, 0, x.options());
   const auto window = config_.sliding_window > 0
-                          ? decoder_mask(tokens, past, call.left_padding, config_.sliding_window, x.scalar_type())
+                          ? decoder_mask(tokens, past, call.left_padding, config_.sliding_window, x.options())
                           : full;
   if (call.checkpointing && torch::GradMode::is_enabled()) x = require_input_grad(x);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];
     const auto block = [&layer, rope, mask = layer.sliding ? window : full, training = call.training,
                         cache = call.cache, index = static_cast<int64_t>(i)](const Tensor& in) {
+      const ModuleScope module(fmt::format("layers.{}", index));
       const auto h =
           in + layer.self_attn.forward(layer.input_layernorm.forward(in), &rope, mask, cache, index, training);
       return h + layer.mlp.forward(layer.post_attention_layernorm.forward(h), training);
     };
     x = call.checkpointing ? recompute(block, x) : block(x);
   }
+  const ModuleScope module("norm");
   return norm_.forward(x);
 }
 

@@ -4,6 +4,8 @@
 #include "kernels/linear_cross_entropy.h"
 #include "lib/base/errors.h"
 #include "lib/image/anyres.h"
+#include "lib/memory/scope.h"
+#include "lib/memory/transfer.h"
 
 namespace vlmtune {
 namespace {
@@ -27,6 +29,7 @@ LlavaModel::LlavaModel(const LlavaConfig& config) : config_(config), language_mo
 }
 
 Tensor LlavaModel::project(const Tensor& features) const {
+  const ModuleScope module("multi_modal_projector");
   auto x = features;
   for (size_t i = 0; i < projector_.size(); ++i) {
     if (i > 0) x = activate(config_.projector.activation, x);
@@ -54,10 +57,15 @@ Tensor LlavaModel::pack_next(const Tensor& tiles, ImageSize original) const {
 std::vector<Tensor> LlavaModel::encode_images(const ImageInputs& images, torch::ScalarType type,
                                               const TrainingMode& mode) const {
   if (images.num_tiles.empty()) return {};
+  const MemoryScope scope(MemoryCategory::kVisionActivations);
   VLMTUNE_CHECK(has_vision(), "images for a model without vision tower");
   const auto encode = [&](const Tensor& pixels) {
-    auto states =
-        vision_tower_->hidden_states(pixels.to(type), config_.feature_states, mode.vision_checkpointing, mode.training);
+    const auto cast = [&] {
+      const MemoryScope inputs(MemoryCategory::kInputs);
+      return pixels.to(type);
+    }();
+    auto states = vision_tower_->hidden_states(to_device(cast, language_model_.embed_tokens.device()),
+                                               config_.feature_states, mode.vision_checkpointing, mode.training);
     if (!config_.keep_class_token)
       for (auto& state : states) state = state.narrow(1, 1, state.size(1) - 1);
     return states.size() == 1 ? states[0] : torch::cat(states, -1);  // [N, P, D]
@@ -78,26 +86,34 @@ std::vector<Tensor> LlavaModel::encode_images(const ImageInputs& images, torch::
 
 Tensor LlavaModel::embed(const Tensor& ids, const ImageInputs& images, torch::ScalarType type,
                          const TrainingMode& mode) const {
+  const MemoryScope scope(MemoryCategory::kActivations);
   const auto embeds = language_model_.embed(ids, type);  // [B, T, D]
   const auto features = encode_images(images, type, mode);
-  const auto slots = (ids.flatten() == config_.image_token_id).nonzero().squeeze(1);
+  auto slots = (ids.flatten() == config_.image_token_id).nonzero().squeeze(1);
   if (features.empty() && slots.numel() == 0) return embeds;
   VLMTUNE_CHECK(!features.empty(), "{} image slots and no image", slots.numel());
   const auto rows = torch::cat(features, 0);  // [image tokens, D]
   VLMTUNE_CHECK(rows.size(0) == slots.numel(), "{} image features for {} image slots", rows.size(0), slots.numel());
-  return embeds.flatten(0, 1).index_copy(0, slots, rows).view(embeds.sizes());
+  return embeds.flatten(0, 1).index_copy(0, to_device(std::move(slots), embeds.device()), rows).view(embeds.sizes());
 }
 
 Tensor LlavaModel::logits(const Tensor& hidden) const {
+  const MemoryScope scope(MemoryCategory::kLogits);
+  const ModuleScope module("lm_head");
   return kernels::linear(hidden, head_weight().to(hidden.scalar_type()), {});
 }
 
 Tensor LlavaModel::loss_sum(const Tensor& hidden, const Tensor& labels, int64_t chunk_tokens) const {
+  const MemoryScope scope(MemoryCategory::kLogits);
+  const ModuleScope module("lm_head");
   const int64_t tokens = hidden.size(1);
-  const auto targets = labels.narrow(1, 1, tokens - 1).flatten();  // position t predicts label t + 1
-  const auto kept = (targets != -100).nonzero().squeeze(1);
-  const auto rows = hidden.narrow(1, 0, tokens - 1).reshape({-1, hidden.size(2)}).index_select(0, kept);
-  return kernels::linear_cross_entropy(rows, head_weight(), targets.index_select(0, kept), chunk_tokens);
+  const auto device = hidden.device();
+  const auto next = labels.narrow(1, 1, tokens - 1).flatten();  // position t predicts label t + 1
+  auto kept = (next != -100).nonzero().squeeze(1);
+  const auto targets = to_device(next.index_select(0, kept), device);
+  const auto rows =
+      hidden.narrow(1, 0, tokens - 1).reshape({-1, hidden.size(2)}).index_select(0, to_device(std::move(kept), device));
+  return kernels::linear_cross_entropy(rows, head_weight(), targets, chunk_tokens);
 }
 
 void LlavaModel::visit(const TensorVisitor& visitor) {

@@ -2,6 +2,7 @@
 
 #include "kernels/linear.h"
 #include "lib/base/errors.h"
+#include "lib/memory/scope.h"
 #include "lib/nn/recompute.h"
 
 namespace vlmtune {
@@ -30,6 +31,7 @@ Vit::Vit(const VitConfig& c, int64_t num_layers)
 }
 
 Tensor Vit::embed(const Tensor& pixels) const {
+  const ModuleScope module("vision_tower.embeddings");
   const auto type = pixels.scalar_type();
   const int64_t images = pixels.size(0), channels = config_.num_channels, p = config_.patch_size,
                 side = config_.patches_per_side();
@@ -55,11 +57,13 @@ std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<i
     for (size_t s = 0; s < states.size(); ++s)
       if (states[s] == index) kept[s] = x;
   };
+  const MemoryScope scope(MemoryCategory::kVisionActivations);
   auto x = embed(pixels);
   if (checkpointing && torch::GradMode::is_enabled()) x = require_input_grad(x);
   keep(0, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto block = [&layer = layers_[i], training](const Tensor& in) {
+    const auto block = [&layer = layers_[i], training, i](const Tensor& in) {
+      const ModuleScope module(fmt::format("vision_tower.layers.{}", i));
       const auto h = in + layer.self_attn.forward(layer.layer_norm1.forward(in), nullptr, {}, nullptr, 0, training);
       return h + layer.mlp.forward(layer.layer_norm2.forward(h), training);
     };

@@ -1,0 +1,223 @@
+#include "lib/profile/dry_run.h"
+
+#include <algorithm>
+
+#include "kernels/device.h"
+#include "lib/base/bytes.h"
+#include "lib/base/errors.h"
+#include "lib/base/log.h"
+#include "lib/generate/generate.h"
+#include "lib/image/anyres.h"
+#include "lib/memory/scope.h"
+#include "lib/pipeline/assemble.h"
+#include "lib/train/trainables.h"
+
+namespace vlmtune {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kDrySteps = 2;  // optimizer state appears at the end of the first
+
+torch::DeviceType device_type(const Hardware& hardware) {
+  return hardware.device == "cuda" ? torch::kCUDA : hardware.device == "npu" ? torch::kPrivateUse1 : torch::kCPU;
+}
+
+MemoryAccounts new_accounts(torch::DeviceType type) {
+  if (type == torch::kCPU) {
+    const auto ledger = std::make_shared<MemoryLedger>();
+    return {ledger, ledger};
+  }
+  CachingAllocatorOptions options;
+  if (type == torch::kPrivateUse1) options.padding = 32;  // torch_npu's NPUCachingAllocator
+  return {std::make_shared<MemoryLedger>(options), std::make_shared<MemoryLedger>()};
+}
+
+DeviceRates rates_of(const Hardware& hardware) {
+  return {hardware.flops, hardware.memory_bandwidth_bytes_per_s.value_or(0)};
+}
+
+/// The size of picture that takes the most tokens.
+ImageSize largest_picture(const LlavaConfig& config) {
+  const int side = static_cast<int>(config.vision->image_size);
+  ImageSize best{side, side};
+  for (const auto& size : config.grid_pinpoints)
+    if (config.image_tokens(size) > config.image_tokens(best)) best = size;
+  return best;
+}
+
+ProcessedImage blank_picture(const LlavaConfig& config, ImageSize original) {
+  const int side = static_cast<int>(config.vision->image_size);
+  ProcessedImage image;
+  image.original = original;
+  image.height = image.width = side;
+  image.tiles = config.is_next() ? anyres_layout(original, config.grid_pinpoints, side,
+                                                 static_cast<int>(config.vision->patches_per_side()))
+                                       .num_tiles()
+                                 : 1;
+  image.pixels.resize(static_cast<size_t>(image.tiles) * 3 * static_cast<size_t>(side) * static_cast<size_t>(side));
+  return image;
+}
+
+/// A row of `length` tokens with as many of `num_images` pictures as fit; all its text is trained.
+Example longest_row(const LlavaConfig& config, int64_t length, int64_t num_images) {
+  Example row;
+  const auto picture = config.vision ? largest_picture(config) : ImageSize{};
+  const int64_t tokens = config.vision ? config.image_tokens(picture) : 0;
+  while (num_images > 0 && num_images * tokens >= length) --num_images;
+  row.ids.assign(static_cast<size_t>(length), 0);
+  row.labels.assign(static_cast<size_t>(length), 0);
+  for (int64_t i = 0; i < num_images; ++i) {
+    row.images.push_back(blank_picture(config, picture));
+    std::fill_n(row.ids.begin() + i * tokens, tokens, config.image_token_id);
+    std::fill_n(row.labels.begin() + i * tokens, tokens, kIgnoreLabel);
+  }
+  return row;
+}
+
+/// Pictures of the row that has the most, among the first rows of the data.
+int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
+  if (!config.vision) return 0;
+  if (recipe.data.train.empty()) return 1;
+  constexpr int64_t kRowsLookedAt = 20000;
+  const auto dataset = open_training_data(recipe);
+  int64_t most = 0;
+  for (int64_t i = 0; i < std::min(dataset.size(), kRowsLookedAt); ++i) {
+    int64_t images = 0;
+    for (const auto& message : dataset.row(i).messages)
+      for (const auto& part : message.parts) images += part.kind == MessagePart::Kind::kImage;
+    most = std::max(most, images);
+  }
+  return most;
+}
+
+void run_training(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts, RooflineRecorder& roofline) {
+  const auto options = step_options(recipe, inputs);
+  AdamW optimizer(select_trained(*parts.model, training_choices(recipe)),
+                  {recipe.optimizer.betas, recipe.optimizer.eps});
+  if (optimizer.tensors().empty())
+    throw usage_error("/freeze: everything is frozen and there is no LoRA: nothing would be trained");
+  const std::vector<Example> rows(
+      static_cast<size_t>(recipe.train.per_device_batch_size),
+      longest_row(inputs.config, recipe.data.max_length, most_images(recipe, inputs.config)));
+  const MicroBatches micro{recipe.train.gradient_accumulation_steps, 1,
+                           [&](int64_t) { return make_batch(rows, inputs.pad_id, PaddingSide::kRight); }};
+  for (int64_t step = 0; step < kDrySteps; ++step) {
+    roofline.reset();
+    train_step(*parts.model, micro, optimizer, step, 1, recipe.optimizer.max_grad_norm, options);
+    zero_gradients(optimizer.tensors());
+  }
+}
+
+void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts) {
+  constexpr int64_t kDefaultPrompt = 64;
+  const auto& g = recipe.generation;
+  const auto& config = inputs.config;
+  const int64_t images = config.vision ? 1 : 0;
+  const int64_t image_tokens = images > 0 ? config.image_tokens(largest_picture(config)) : 0;
+  const int64_t length = std::max(g.prompt_tokens.value_or(kDefaultPrompt + image_tokens), image_tokens + 1);
+  const std::vector<Example> rows(static_cast<size_t>(g.batch_size), longest_row(config, length, images));
+  const auto batch = make_batch(rows, inputs.pad_id, PaddingSide::kLeft);
+  GenerationOptions options;
+  options.compute_type = to_scalar_type(recipe.precision.compute);
+  options.vocab_limit = config.text.vocab_size;
+  KvCache cache(config.text.num_hidden_layers);
+  cache.reserve(length + g.max_new_tokens);
+  options.max_new_tokens = std::min<int64_t>(2, g.max_new_tokens);
+  generate(*parts.model, {batch.ids, batch.images, batch.left_padding}, cache, options, {});
+  // Every token between costs what its neighbours cost: on to the last one.
+  const int64_t behind = length + g.max_new_tokens - 2 - cache.length();
+  if (behind <= 0) return;
+  cache.advance(behind);
+  options.max_new_tokens = 1;
+  const std::vector<Example> last(rows.size(), longest_row(config, 1, 0));
+  generate(*parts.model, {make_batch(last, inputs.pad_id, PaddingSide::kLeft).ids, {}, {}}, cache, options, {});
+}
+
+/// The hardware's, or less where the recipe has a budget.
+std::optional<int64_t> memory_capacity(const Recipe& recipe) {
+  auto capacity = recipe.hardware.capacity_bytes;
+  if (recipe.memory.budget) {
+    const int64_t budget = parse_bytes(*recipe.memory.budget).value();  // checked when the recipe was read
+    capacity = std::min(budget, capacity.value_or(budget));
+  }
+  return capacity;
+}
+
+MemoryReport new_report(const Recipe& recipe, Command command, int64_t overhead_bytes) {
+  MemoryReport report;
+  report.command = command_name(command);
+  report.hardware = recipe.hardware.name;
+  report.capacity_bytes = memory_capacity(recipe);
+  report.figures = memory_figures(memory_accounts(), overhead_bytes);
+  return report;
+}
+
+/// Puts the accounts and the traced device of the process back.
+class DryAccounts {
+ public:
+  explicit DryAccounts(torch::DeviceType type) : before_(memory_accounts()) {
+    set_memory_accounts(new_accounts(type));
+    kernels::set_traced_device(type);
+  }
+  ~DryAccounts() {
+    set_memory_accounts(before_);
+    kernels::set_traced_device(torch::kCPU);
+  }
+  DryAccounts(const DryAccounts&) = delete;
+  DryAccounts& operator=(const DryAccounts&) = delete;
+
+ private:
+  MemoryAccounts before_;
+};
+
+}  // namespace
+
+DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& options) {
+  const auto type = device_type(recipe.hardware);
+  const DryAccounts accounts(type);
+  const auto ledger = memory_accounts().device;
+  if (options.record_timeline) ledger->record_timeline();
+  InputParts inputs;
+  inputs.config = model_config(recipe);
+  if (inputs.config.vision && inputs.config.image_token_id < 0)
+    inputs.config.image_token_id = inputs.config.text.vocab_size;
+  RooflineRecorder roofline(rates_of(recipe.hardware));
+  DryRun result;
+  {
+    const auto parts = assemble_model(recipe, inputs.config, command, torch::kMeta);
+    // cuBLAS takes its work space from the allocator at the first product and keeps it.
+    const auto workspace =
+        torch::empty({recipe.hardware.cublas_workspace_bytes}, torch::dtype(torch::kByte).device(torch::kMeta));
+    roofline.reset();
+    if (command == Command::kInfer)
+      run_inference(recipe, inputs, parts);
+    else
+      run_training(recipe, inputs, parts, roofline);
+    result.report = new_report(recipe, command, options.context_bytes.value_or(recipe.hardware.context_bytes));
+  }
+  if (recipe.hardware.memory_bandwidth_bytes_per_s) result.report.time = roofline.time();
+  result.ledger = ledger;
+  return result;
+}
+
+Recipe with_known_models(const Recipe& recipe, const fs::path& recipe_file) {
+  Recipe known = recipe;
+  const auto look_up = [&](std::string& path) {
+    if (fs::exists(path)) return;
+    for (const auto& dir : default_hardware_dirs(recipe_file)) {
+      const auto folder = dir.parent_path() / "models" / fs::path(path).filename();
+      if (!fs::exists(folder / "config.json")) continue;
+      log_info("{} is not there: {} is read instead", path, (folder / "config.json").string());
+      path = folder.string();
+      return;
+    }
+  };
+  look_up(known.model.path);
+  if (known.model.vision_tower) look_up(*known.model.vision_tower);
+  if (known.model.projector && !fs::exists(*known.model.projector)) known.model.projector.reset();
+  return known;
+}
+
+MemoryReport measured_memory(const Recipe& recipe, Command command) { return new_report(recipe, command, 0); }
+
+}  // namespace vlmtune

@@ -1,0 +1,45 @@
+// How long a step should take on a device: each operator at the rate of its arithmetic or of its memory traffic, whichever
+// is slower (Williams et al. 2009, doi 10.1145/1498765.1498785).
+#pragma once
+#include <torch/torch.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace vlmtune {
+
+/// What a device can do, per second.
+struct DeviceRates {
+  std::map<std::string, double> flops;  ///< by precision: "bf16" -> 3.12e14
+  double bytes = 0;
+};
+
+/// Seconds. `compute` and `memory` are the parts where the one or the other is the limit; `recompute`, the part of both that
+/// checkpointing does a second time; `link`, transfers that nothing hides.
+struct StepTime {
+  double compute = 0, memory = 0, recompute = 0, link = 0;
+  double total() const { return compute + memory + link; }
+};
+
+/// While it lives, every operator that this thread runs on meta tensors is counted.
+class RooflineRecorder {
+ public:
+  explicit RooflineRecorder(const DeviceRates& rates);
+  ~RooflineRecorder();
+  RooflineRecorder(const RooflineRecorder&) = delete;
+  RooflineRecorder& operator=(const RooflineRecorder&) = delete;
+
+  const StepTime& time() const;
+  double flops() const;  ///< of matrix products and attention
+  void reset();
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+  uint64_t handle_ = 0;
+};
+
+}  // namespace vlmtune

@@ -1,0 +1,69 @@
+#include "lib/profile/techniques.h"
+
+namespace vlmtune {
+namespace {
+
+bool trains(Command command) { return command != Command::kInfer; }
+
+constexpr Technique kTechniques[] = {
+    {"memory.checkpointing: full",
+     {"/memory/checkpointing", nullptr},
+     true,
+     [](const Recipe& r, Command) { return r.memory.checkpointing == "full"; },
+     [](const Recipe&, Command c) { return trains(c); },
+     [](Recipe& r) { r.memory.checkpointing = "full"; },
+     [](Recipe& r) { r.memory.checkpointing = "none"; }},
+    {"memory.vision_checkpointing: full",
+     {"/memory/vision_checkpointing", nullptr},
+     true,
+     [](const Recipe& r, Command) { return r.memory.vision_checkpointing == "full"; },
+     [](const Recipe& r, Command c) { return trains(c) && !r.freeze.vision_tower; },
+     [](Recipe& r) { r.memory.vision_checkpointing = "full"; },
+     [](Recipe& r) { r.memory.vision_checkpointing = "none"; }},
+    {"memory.loss_chunk_tokens: 1024",
+     {"/memory/loss_chunk_tokens", nullptr},
+     true,
+     [](const Recipe& r, Command) { return r.memory.loss_chunk_tokens > 0; },
+     [](const Recipe&, Command c) { return trains(c); },
+     [](Recipe& r) { r.memory.loss_chunk_tokens = 1024; },
+     [](Recipe& r) { r.memory.loss_chunk_tokens = 0; }},
+    {"one row at a time, accumulated",
+     {"/train/per_device_batch_size", "/train/gradient_accumulation_steps"},
+     true,
+     [](const Recipe& r, Command) {
+       return r.train.per_device_batch_size == 1 && r.train.gradient_accumulation_steps > 1;
+     },
+     [](const Recipe& r, Command c) {
+       return trains(c) && r.train.per_device_batch_size * r.train.gradient_accumulation_steps > 1;
+     },
+     [](Recipe& r) {
+       r.train.gradient_accumulation_steps *= r.train.per_device_batch_size;
+       r.train.per_device_batch_size = 1;
+     },
+     [](Recipe& r) {
+       r.train.per_device_batch_size *= r.train.gradient_accumulation_steps;
+       r.train.gradient_accumulation_steps = 1;
+     }},
+    {"16-bit weights",
+     {"/precision/parameters", nullptr},
+     false,
+     [](const Recipe& r, Command) { return r.precision.parameters != Precision::kFp32; },
+     [](const Recipe&, Command) { return true; },
+     [](Recipe& r) {
+       r.precision.parameters = r.precision.compute == Precision::kFp16 ? Precision::kFp16 : Precision::kBf16;
+     },
+     [](Recipe& r) { r.precision.parameters = Precision::kFp32; }},
+    {"16-bit arithmetic",
+     {"/precision/compute", nullptr},
+     false,
+     [](const Recipe& r, Command) { return r.precision.compute != Precision::kFp32; },
+     [](const Recipe&, Command) { return true; },
+     [](Recipe& r) { r.precision.compute = Precision::kBf16; },
+     [](Recipe& r) { r.precision.compute = Precision::kFp32; }},
+};
+
+}  // namespace
+
+std::span<const Technique> techniques() { return kTechniques; }
+
+}  // namespace vlmtune

@@ -1,0 +1,136 @@
+"""profile-memory: its predictions against what real runs measured, and properties that any prediction must have."""
+import json
+import unittest
+
+import program
+import tiny
+
+LENGTH = 1400  # of an answer, in tokens
+
+
+class Profile(program.Case):
+    def setUp(self):
+        self.number = 0
+
+    def write_data(self, images, count=4):
+        rows = [{"id": str(i), "conversations": [tiny.turn("human", "<image>" * images), tiny.turn("gpt", "a" * (LENGTH - 16 * images))]}
+                for i in range(count)]
+        for row in rows:
+            if images:
+                row["image"] = [f"{k}a.png" for k in range(images)]
+            else:
+                row["conversations"][0]["value"] = "b"
+        path = self.dir / f"rows-{images}.json"
+        tiny.write_json(path, rows)
+        return str(path)
+
+    def predict(self, recipe, command, *sets, code=0):
+        arguments = [x for pair in sets for x in ("--set", pair)]
+        return program.run("profile-memory", "--recipe", recipe, "--command", command, "--json", "-", *arguments).expect(code).json()
+
+    def compare(self, name, predicted, measured):
+        peak = measured["peak_allocated_bytes"]
+        self.assertAlmostEqual(predicted["peak_allocated_bytes"] / peak, 1, delta=0.01, msg=name)
+        for category, bytes_ in measured["by_category"].items():
+            self.assertAlmostEqual(predicted["by_category"][category], bytes_, delta=max(0.02 * bytes_, 0.002 * peak), msg=f"{name}: {category}")
+
+    def check_training(self, name, command, images=1, **sections):
+        run = self.dir / name.replace(" ", "-").replace(":", "")
+        recipe = program.training_recipe(self, output={"dir": str(run)}, train={"max_steps": 3, "per_device_batch_size": 2})
+        recipe["data"] = {"train": [self.write_data(images)], "image_folder": str(self.images), "max_length": 2048}
+        for section, values in sections.items():
+            recipe.setdefault(section, {}).update(values)
+        path = self.write_recipe(f"{run.name}.json", recipe)
+        program.run(command, "--recipe", path).expect(0)
+        step = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
+        length = step["tokens"] // step["samples"]
+        self.compare(name, self.predict(path, command, f"data.max_length={length}"), json.loads((run / "memory.json").read_text()))
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.images = cls.dir / "data" / "images"
+
+    def test_training(self):
+        lora = {"r": 4, "target_modules": "all-linear", "dropout": 0.1}
+        full = {"language_model": False}
+        bf16 = {"compute": "bf16", "parameters": "bf16"}
+        recompute = {"checkpointing": "full"}
+        for name, command, images, sections in [
+            ("projector", "pretrain", 1, {}),
+            ("projector bf16", "pretrain", 1, {"precision": bf16}),
+            ("full", "pretrain", 1, {"freeze": full}),
+            ("full checkpointing", "pretrain", 1, {"freeze": full, "memory": recompute}),
+            ("full bf16 two images", "pretrain", 2, {"freeze": full, "precision": bf16}),
+            ("everything trained", "pretrain", 1, {"freeze": {**full, "vision_tower": False}, "memory": {**recompute, "vision_checkpointing": "full"}}),
+            ("lora", "lora-finetune", 1, {"lora": lora}),
+            ("lora text only", "lora-finetune", 0, {"lora": lora}),
+            ("lora two images checkpointing", "lora-finetune", 2, {"lora": lora, "memory": recompute}),
+            ("lora bf16 checkpointing", "lora-finetune", 1, {"lora": lora, "precision": bf16, "memory": recompute}),
+            ("lora fp16", "lora-finetune", 1, {"lora": lora, "precision": {"compute": "fp16", "parameters": "fp16", "loss_scale": 64}}),
+            ("lora one row", "lora-finetune", 1, {"lora": lora, "train": {"max_steps": 3, "per_device_batch_size": 1, "gradient_accumulation_steps": 4}}),
+            ("lora bf16 weights of fp32 arithmetic", "lora-finetune", 1, {"lora": lora, "precision": {"compute": "fp32", "parameters": "bf16"}}),
+            ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 64}}),
+        ]:
+            with self.subTest(name):
+                self.check_training(name, command, images, **sections)
+
+    def test_inference(self):
+        for name, words, sections in [("short", 5, {}), ("long", 150, {}), ("bf16", 20, {"precision": {"compute": "bf16", "parameters": "bf16"}})]:
+            with self.subTest(name):
+                run = self.dir / f"infer-{name}"
+                recipe = {"model": {"path": str(self.model)}, "generation": {"max_new_tokens": 20}, "output": {"dir": str(run)},
+                          "precision": {"compute": "fp32", "parameters": "fp32"}, **sections}
+                path = self.write_recipe(f"infer-{name}.json", recipe)
+                answer = program.run("infer", "--recipe", path, "--json", "--image", self.images / "0a.png", "--prompt", "word " * words).expect(0).json()
+                self.assertEqual(answer["finish_reason"], "length")
+                self.compare(name, self.predict(path, "infer", f"generation.prompt_tokens={answer['prompt_tokens']}"),
+                             json.loads((run / "memory.json").read_text()))
+
+    def test_more_never_takes_less(self):
+        recipe = program.training_recipe(self, lora={"r": 4}, train={"per_device_batch_size": 2})
+        recipe["data"] = {"train": [self.write_data(1)], "image_folder": str(self.images), "max_length": 512}
+        path = self.write_recipe("monotone.json", recipe)
+        for hardware in ("cpu", "8gb-gpu", "ascend-910b"):
+            for key, values in [("train.per_device_batch_size", (1, 2, 3, 8)), ("data.max_length", (64, 100, 512, 2000)), ("lora.r", (1, 4, 64)),
+                                ("memory.checkpointing", ("full", "none")), ("memory.loss_chunk_tokens", (16, 128, 0))]:
+                peaks = [self.predict(path, "lora-finetune", f"{key}={value}", f"hardware={hardware}")["total_bytes"] for value in values]
+                self.assertEqual(peaks, sorted(peaks), f"{key} on {hardware}")
+
+    def test_fit(self):
+        recipe = program.training_recipe(self, lora={"r": 4})
+        recipe["data"] = {"train": [self.write_data(1)], "image_folder": str(self.images), "max_length": 2048}
+        recipe["train"] = {"global_batch_size": 4, "max_steps": 2}
+        del recipe["memory"]
+        path = self.write_recipe("fit.json", recipe)
+        fast = ["memory.checkpointing=none", "memory.loss_chunk_tokens=0", "train.per_device_batch_size=4"]
+        limit = self.predict(path, "lora-finetune", *fast)["peak_allocated_bytes"] // 2
+        budget = ["--set", f'memory.budget="{limit}"']
+        found = program.run("profile-memory", "--recipe", path, *budget, "--fit", "--json", "-").expect(0).json()
+        self.assertLessEqual(found["total_bytes"], limit)
+        self.assertTrue(found["plan"])
+
+        # What the user named stays, even when nothing fits then.
+        kept = program.run("profile-memory", "--recipe", path, *budget, *[x for pair in fast for x in ("--set", pair)], "--fit", "--json", "-").expect(4)
+        self.assertEqual(kept.json()["plan"], {})
+
+        # The budget holds in a run: it stops the fast recipe, and not the planned one.
+        run = self.dir / "fit-run"
+        stopped = program.run("lora-finetune", "--recipe", path, *budget, *[x for pair in fast for x in ("--set", pair)], "--set", f"output.dir={run}")
+        self.assertIn("/memory/budget", stopped.expect(4).err)
+        done = program.run("lora-finetune", "--recipe", path, *budget, "--set", f"output.dir={run}", "--set", "memory.plan=auto").expect(0)
+        self.assertIn("too much", done.err)
+        self.assertLessEqual(json.loads((run / "memory.json").read_text())["peak_allocated_bytes"], limit)
+
+    def test_known_models_need_no_files(self):
+        out = program.run("profile-memory", "--recipe", program.ROOT / "recipes/llava-1.5-7b-lora.json", "--hardware", "8gb-gpu", "--json", "-",
+                          "--set", "data.train=[]").expect(4).json()
+        self.assertFalse(out["fits"])
+        self.assertGreater(out["by_category"]["weights"], 13e9)
+        table = program.run("profile-memory", "--recipe", program.ROOT / "recipes/llava-1.5-7b-lora.json", "--hardware", "a100-80gb", "--set", "data.train=[]").expect(0).out
+        self.assertIn("fits", table)
+        self.assertIn("layers (32)", table)
+
+
+if __name__ == "__main__":
+    program.main()
