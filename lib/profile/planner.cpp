@@ -54,7 +54,11 @@ FittingPlan plan_memory(const Recipe& recipe, Command command, const std::set<st
   };
   Recipe fastest = recipe;
   for (const auto& technique : techniques())
-    if (is_free(technique)) technique.turn_off(fastest);
+    if (is_free(technique))
+      technique.turn_off(fastest);
+    else if (technique.keeps_results && technique.applies(recipe, command))
+      for (const char* key : technique.keys)
+        if (key != nullptr && fixed.contains(key)) plan.kept.emplace_back(key);
   const auto look = [&](Subset subset) {
     const auto changed = with(fastest, subset);
     auto report = dry_run(changed, command, options).report;

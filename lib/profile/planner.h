@@ -19,6 +19,7 @@ struct FittingPlan {
   std::string patch;              ///< JSON to merge into the recipe
   MemoryReport report;            ///< of that recipe
   std::vector<PlanTrial> trials;  ///< in the order in which they were looked at
+  std::vector<std::string> kept;  ///< keys of techniques that stayed as the user named them
 };
 
 /// The recipe that a run follows: with memory.plan "auto" the plan's, each rejected trial being logged; with a budget, the

@@ -100,26 +100,38 @@ std::string timeline(const DryRun& run) {
     }
     if (any) svg += fmt::format(R"(<polygon points="{}{}" fill="{}"/>)", upper, lower, kColours[c]);
   }
-  double last_label = -200;
+  double labels_end = 0;  // of the last one written
   for (size_t i = 0; i < moments.size(); ++i) {
     if (i > 0 && moments[i].phase == moments[i - 1].phase) continue;
     svg += fmt::format(R"x(<line x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}" stroke="var(--line)"/>)x", x(i), kTop,
                        kTop + kHeight);
-    if (x(i) - last_label < 90) continue;
-    svg += fmt::format(R"(<text x="{:.1f}" y="{}">{}</text>)", x(i) + 3, kTop - 8,
-                       escaped(run.report.figures.phases[moments[i].phase].name));
-    last_label = x(i);
+    const auto& name = run.report.figures.phases[moments[i].phase].name;
+    const double width = 6.2 * static_cast<double>(name.size());
+    if (x(i) < labels_end || x(i) + width > kWidth) continue;
+    svg += fmt::format(R"(<text x="{:.1f}" y="{}">{}</text>)", x(i) + 3, kTop - 8, escaped(name));
+    labels_end = x(i) + width;
   }
   return svg + fmt::format(R"(<text x="{}" y="12" text-anchor="end">highest: {}</text></svg>)", kWidth,
                            format_bytes(highest));
+}
+
+/// "layers.7" before "layers.10".
+bool in_natural_order(const std::string& a, const std::string& b) {
+  const auto split = [](const std::string& name) {
+    const auto digits = name.find_last_not_of("0123456789") + 1;
+    return std::pair(name.substr(0, digits),
+                     name.size() - digits > 9 || digits == name.size() ? 0 : std::stol(name.substr(digits)));
+  };
+  return split(a) < split(b);
 }
 
 std::string modules(const MemoryPeak& peak) {
   std::vector<std::pair<std::string, CategoryBytes>> rows;
   for (const auto& [name, bytes] : peak.by_module)
     if (sum(bytes) > 0) rows.emplace_back(name.empty() ? "(other)" : name, bytes);
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const auto& a, const auto& b) { return sum(a.second) > sum(b.second); });
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return sum(a.second) != sum(b.second) ? sum(a.second) > sum(b.second) : in_natural_order(a.first, b.first);
+  });
   const int64_t largest = rows.empty() ? 1 : sum(rows[0].second);
   std::string html = "<table>";
   for (const auto& [name, bytes] : rows)

@@ -21,6 +21,11 @@ struct DeviceRates {
 struct StepTime {
   double compute = 0, memory = 0, recompute = 0, link = 0;
   double total() const { return compute + memory + link; }
+  StepTime operator*(double n) const { return {compute * n, memory * n, recompute * n, link * n}; }
+  StepTime operator-(const StepTime& o) const {
+    return {compute - o.compute, memory - o.memory, recompute - o.recompute, link - o.link};
+  }
+  StepTime& operator+=(const StepTime& o) { return *this = *this - o * -1; }
 };
 
 /// While it lives, every operator that this thread runs on meta tensors is counted.

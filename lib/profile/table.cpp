@@ -91,6 +91,7 @@ std::string trials_table(const FittingPlan& plan) {
   for (const auto& trial : plan.trials)
     text += fmt::format("{:<9}{:>11}{:>11.3g} s  {}\n", trial.fits ? "fits" : "too much",
                         format_bytes(trial.total_bytes), trial.seconds, trial.change);
+  if (!plan.kept.empty()) text += fmt::format("left as the recipe names them: {}\n", fmt::join(plan.kept, ", "));
   text += plan.fits ? fmt::format("plan: {}\n\n", plan.patch) : "no plan fits; the smallest found:\n\n";
   return text;
 }

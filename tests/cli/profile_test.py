@@ -1,6 +1,7 @@
 """profile-memory: its predictions against what real runs measured, and properties that any prediction must have."""
 import json
-import unittest
+import shutil
+import subprocess
 
 import program
 import tiny
@@ -121,6 +122,22 @@ class Profile(program.Case):
         done = program.run("lora-finetune", "--recipe", path, *budget, "--set", f"output.dir={run}", "--set", "memory.plan=auto").expect(0)
         self.assertIn("too much", done.err)
         self.assertLessEqual(json.loads((run / "memory.json").read_text())["peak_allocated_bytes"], limit)
+
+    def test_report_page(self):
+        recipe = program.training_recipe(self, lora={"r": 4})
+        recipe["data"] = {"train": [self.write_data(1)], "image_folder": str(self.images), "max_length": 300}
+        page = self.dir / "memory.html"
+        program.run("profile-memory", "--recipe", self.write_recipe("page.json", recipe), "--ablate", "--report", page).expect(0)
+        html = page.read_text()
+        self.assertNotIn("http", html.replace("http-equiv", ""))  # nothing is loaded from elsewhere
+        browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+        if browser is None:
+            self.skipTest("no browser to open the page in")
+        shown = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={self.dir}/browser", "--dump-dom", page.as_uri()],
+                               capture_output=True, text=True, timeout=120).stdout
+        for text in ("Does it fit?", "8gb-gpu", "step 2: backward", "layers.1", "memory.checkpointing: full"):
+            self.assertIn(text, shown)
+        self.assertGreater(shown.count("<polygon"), 3)
 
     def test_known_models_need_no_files(self):
         out = program.run("profile-memory", "--recipe", program.ROOT / "recipes/llava-1.5-7b-lora.json", "--hardware", "8gb-gpu", "--json", "-",
