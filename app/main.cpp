@@ -83,9 +83,15 @@ void add_profile(CLI::App& app, std::function<int()>& run) {
       ->type_name("NAME");
   command->add_option("--json", a->json, "Write the JSON document to a file, or to standard output (-)")
       ->type_name("FILE|-");
-  command->add_option("--report", a->report, "Write a page to look at: memory over time, the peak by module, every device")
+  command
+      ->add_option("--report", a->report, "Write a page to look at: memory over time, the peak by module, every device")
       ->type_name("FILE.html");
-  command->add_option("--compare", a->compare, "Print the prediction beside what a finished run measured")->type_name("RUN_DIR");
+  command->add_option("--compare", a->compare, "Print the prediction beside what a finished run measured")
+      ->type_name("RUN_DIR");
+  command
+      ->add_option("--peer", a->peer,
+                   "What another stack would need instead; transformers: infer with a cache that is concatenated")
+      ->check(CLI::IsMember({"transformers"}));
   command->add_flag("--ablate", a->ablate, "A table of the techniques, added one by one and removed one by one");
   command->add_flag("--fit", a->fit,
                     "Find the fastest recipe that fits, by the techniques that the recipe leaves open");

@@ -29,7 +29,8 @@ std::vector<HardwareVerdict> verdicts(const Recipe& recipe, Command command, con
     result.push_back({hardware.name, *hardware.capacity_bytes,
                       dry_run(there, command, {.context_bytes = options.context_bytes}).report.figures.total_bytes()});
   }
-  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.capacity_bytes < b.capacity_bytes; });
+  std::sort(result.begin(), result.end(),
+            [](const auto& a, const auto& b) { return a.capacity_bytes < b.capacity_bytes; });
   return result;
 }
 
@@ -39,9 +40,12 @@ int run_profile_memory(const ProfileArguments& a) {
   auto sets = a.sets;
   if (!a.hardware.empty()) sets.push_back("hardware=" + a.hardware);
   const auto command = chosen_command(a, sets);
-  const auto recipe = with_known_models(
-      load_recipe(a.recipe, command, sets, {.hardware_dirs = {}, .require_inputs = false}), a.recipe);
+  const auto recipe =
+      with_known_models(load_recipe(a.recipe, command, sets, {.hardware_dirs = {}, .require_inputs = false}), a.recipe);
   DryRunOptions options;
+  if (!a.peer.empty() && command != Command::kInfer)
+    throw usage_error("--peer: only infer can be predicted as {} would run it", a.peer);
+  options.like_transformers = a.peer == "transformers";
   options.record_timeline = !a.report.empty();
   if (a.context_mib) options.context_bytes = static_cast<int64_t>(*a.context_mib * (1 << 20));
   auto run = dry_run(recipe, command, options);

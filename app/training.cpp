@@ -8,6 +8,8 @@
 #include "lib/base/errors.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/log.h"
+#include "lib/memory/monitor.h"
+#include "lib/memory/resident.h"
 #include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
 #include "lib/pipeline/outputs.h"
@@ -149,6 +151,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   int skipped = 0;
   bool saved = true;
   std::optional<double> eval_loss;  // of the step at hand
+  MemoryMonitor monitor(memory_capacity(recipe));
   ProgressBar progress(std::string(command_name(command)), "step", total_steps);
   const auto evaluate_now = [&] {
     const PhaseScope phase("evaluation");
@@ -199,7 +202,7 @@ int run_training(const TrainArguments& arguments, Command command) {
     position = {position.step + 1, batch->epoch, batch->position_after};
     saved = false;
     eval_loss.reset();
-    const int64_t peak = memory_accounts().device->window_peak();
+    const int64_t peak = memory_accounts().device->window_peak(), resident = resident_bytes();
     const double seconds = now_seconds() - begin;
     metrics.append({.step = position.step,
                     .epoch = static_cast<double>(position.epoch) +
@@ -214,7 +217,9 @@ int run_training(const TrainArguments& arguments, Command command) {
                     .image_tokens = batch->image_tokens,
                     .step_seconds = seconds,
                     .tokens_per_second = static_cast<double>(batch->tokens) / seconds,
-                    .peak_memory_bytes = peak});
+                    .peak_memory_bytes = peak,
+                    .resident_bytes = resident});
+    monitor.step(memory_accounts().device->bytes(), peak, resident);
     progress.update(position.step,
                     fmt::format("loss {:.4f} lr {:.2e} {:.0f} tok/s {}", loss, recipe.optimizer.learning_rate * factor,
                                 static_cast<double>(batch->tokens) / seconds, format_bytes(peak)));

@@ -15,15 +15,19 @@ Tensor grow(const Tensor& old, const Tensor& like, int64_t length, int64_t capac
 
 }  // namespace
 
-std::pair<Tensor, Tensor> KvCache::append(int64_t layer_index, const Tensor& k, const Tensor& v) {
+void KvCache::make_room(Layer& layer, const Tensor& like, int64_t tokens) {
   constexpr int64_t kStep = 64;
+  if (layer.keys.defined() && layer.keys.size(2) >= tokens) return;
+  const int64_t capacity =
+      growth_ == Growth::kExact ? tokens : std::max(reserved_, (tokens + kStep - 1) / kStep * kStep);
+  layer.keys = grow(layer.keys, like, layer.length, capacity);
+  layer.values = grow(layer.values, like, layer.length, capacity);
+}
+
+std::pair<Tensor, Tensor> KvCache::append(int64_t layer_index, const Tensor& k, const Tensor& v) {
   auto& layer = layers_.at(static_cast<size_t>(layer_index));
   const int64_t total = layer.length + k.size(2);
-  if (!layer.keys.defined() || layer.keys.size(2) < total) {
-    const int64_t capacity = std::max(reserved_, (total + kStep - 1) / kStep * kStep);
-    layer.keys = grow(layer.keys, k, layer.length, capacity);
-    layer.values = grow(layer.values, v, layer.length, capacity);
-  }
+  make_room(layer, k, total);
   layer.keys.narrow(2, layer.length, k.size(2)).copy_(k);
   layer.values.narrow(2, layer.length, v.size(2)).copy_(v);
   layer.length = total;
@@ -31,7 +35,10 @@ std::pair<Tensor, Tensor> KvCache::append(int64_t layer_index, const Tensor& k, 
 }
 
 void KvCache::advance(int64_t tokens) {
-  for (auto& layer : layers_) layer.length += tokens;
+  for (auto& layer : layers_) {
+    make_room(layer, layer.keys, layer.length + tokens);
+    layer.length += tokens;
+  }
 }
 
 void KvCache::truncate(int64_t tokens) {

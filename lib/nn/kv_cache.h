@@ -8,7 +8,12 @@ namespace vlmtune {
 
 class KvCache {
  public:
-  explicit KvCache(int64_t num_layers) : layers_(static_cast<size_t>(num_layers)) {}
+  /// How the buffers grow: with room ahead, or to what is needed and not a token more, as transformers' cache does, which
+  /// is concatenated anew for every token.
+  enum class Growth { kAhead, kExact };
+
+  explicit KvCache(int64_t num_layers, Growth growth = Growth::kAhead)
+      : layers_(static_cast<size_t>(num_layers)), growth_(growth) {}
 
   /// Appends k and v [B, K, T, d] to a layer and returns all its keys and values [B, K, length + T, d].
   std::pair<Tensor, Tensor> append(int64_t layer, const Tensor& k, const Tensor& v);
@@ -17,7 +22,7 @@ class KvCache {
   /// Makes room for `tokens` in all, so that decoding does not grow the buffers step by step.
   void reserve(int64_t tokens) { reserved_ = tokens; }
   int64_t reserved() const { return reserved_; }
-  /// Counts `tokens` more as held, whatever their values: a dry run's way to the last token. Room must be reserved.
+  /// Counts `tokens` more as held, whatever their values: a dry run's way to the last token.
   void advance(int64_t tokens);
   /// Forgets everything after the first `tokens` tokens.
   void truncate(int64_t tokens);
@@ -27,8 +32,11 @@ class KvCache {
     Tensor keys, values;  // [B, K, capacity, d]
     int64_t length = 0;
   };
+  void make_room(Layer& layer, const Tensor& like, int64_t tokens);
+
   std::vector<Layer> layers_;
   int64_t reserved_ = 0;
+  Growth growth_;
 };
 
 }  // namespace vlmtune

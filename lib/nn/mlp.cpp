@@ -11,9 +11,11 @@ GatedMlp::GatedMlp(int64_t hidden, int64_t intermediate, bool bias, Activation a
       activation(act) {}
 
 Tensor GatedMlp::forward(const Tensor& x, bool training) const {
-  const auto gate = gate_proj.forward(x, training);  // [B, T, F]
-  const auto up = up_proj.forward(x, training);      // [B, T, F]
-  const auto product = activation == Activation::kSilu ? kernels::swiglu(gate, up) : activate(activation, gate) * up;
+  const auto product = [&] {                           // gate and up are gone before the last product makes its output
+    const auto gate = gate_proj.forward(x, training);  // [B, T, F]
+    const auto up = up_proj.forward(x, training);      // [B, T, F]
+    return activation == Activation::kSilu ? kernels::swiglu(gate, up) : activate(activation, gate) * up;
+  }();
   return down_proj.forward(product, training);
 }
 

@@ -118,7 +118,7 @@ StepTime run_training(const Recipe& recipe, const InputParts& inputs, const Mode
   return time;
 }
 
-void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts) {
+void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts, KvCache::Growth growth) {
   constexpr int64_t kDefaultPrompt = 64;
   const auto& g = recipe.generation;
   const auto& config = inputs.config;
@@ -130,7 +130,7 @@ void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelPa
   GenerationOptions options;
   options.compute_type = to_scalar_type(recipe.precision.compute);
   options.vocab_limit = config.text.vocab_size;
-  KvCache cache(config.text.num_hidden_layers);
+  KvCache cache(config.text.num_hidden_layers, growth);
   cache.reserve(length + g.max_new_tokens);
   options.max_new_tokens = std::min<int64_t>(2, g.max_new_tokens);
   generate(*parts.model, {batch.ids, batch.images, batch.left_padding}, cache, options, {});
@@ -141,16 +141,6 @@ void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelPa
   options.max_new_tokens = 1;
   const std::vector<Example> last(rows.size(), longest_row(config, 1, 0));
   generate(*parts.model, {make_batch(last, inputs.pad_id, PaddingSide::kLeft).ids, {}, {}}, cache, options, {});
-}
-
-/// The hardware's, or less where the recipe has a budget.
-std::optional<int64_t> memory_capacity(const Recipe& recipe) {
-  auto capacity = recipe.hardware.capacity_bytes;
-  if (recipe.memory.budget) {
-    const int64_t budget = parse_bytes(*recipe.memory.budget).value();  // checked when the recipe was read
-    capacity = std::min(budget, capacity.value_or(budget));
-  }
-  return capacity;
 }
 
 MemoryReport new_report(const Recipe& recipe, Command command, int64_t overhead_bytes) {
@@ -182,6 +172,15 @@ class DryAccounts {
 
 }  // namespace
 
+std::optional<int64_t> memory_capacity(const Recipe& recipe) {
+  auto capacity = recipe.hardware.capacity_bytes;
+  if (recipe.memory.budget) {
+    const int64_t budget = parse_bytes(*recipe.memory.budget).value();  // checked when the recipe was read
+    capacity = std::min(budget, capacity.value_or(budget));
+  }
+  return capacity;
+}
+
 DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& options) {
   const auto type = device_type(recipe.hardware);
   const DryAccounts accounts(type);
@@ -201,7 +200,8 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
     roofline.reset();
     StepTime time;
     if (command == Command::kInfer) {
-      run_inference(recipe, inputs, parts);
+      run_inference(recipe, inputs, parts,
+                    options.like_transformers ? KvCache::Growth::kExact : KvCache::Growth::kAhead);
       time = roofline.time();
     } else {
       time = run_training(recipe, inputs, parts, roofline);

@@ -9,6 +9,7 @@ namespace vlmtune {
 struct DryRunOptions {
   std::optional<int64_t> context_bytes;  ///< instead of the hardware's own
   bool record_timeline = false;
+  bool like_transformers = false;  ///< infer with a cache that is concatenated anew for every token
 };
 
 struct DryRun {
@@ -24,6 +25,9 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
 /// The recipe with the folders of known models (recipes/models/<name>, a config.json each) in place of model and tower
 /// folders that are not there, so that nobody downloads a model to learn that it does not fit.
 Recipe with_known_models(const Recipe& recipe, const std::filesystem::path& recipe_file);
+
+/// Bytes that the recipe may take on its device: the hardware's capacity, or less where it has a budget.
+std::optional<int64_t> memory_capacity(const Recipe& recipe);
 
 /// The figures of this process so far, as memory.json has them.
 MemoryReport measured_memory(const Recipe& recipe, Command command);

@@ -35,6 +35,7 @@ void visit_numbers(Metrics& m, Visit visit) {
   visit("step_seconds", m.step_seconds);
   visit("tokens_per_second", m.tokens_per_second);
   visit("peak_memory_bytes", m.peak_memory_bytes);
+  visit("resident_bytes", m.resident_bytes);
 }
 
 void read_number(const json& line, const char* key, double& number) {

@@ -20,7 +20,8 @@ struct StepMetrics {
   int64_t image_tokens = 0;
   double step_seconds = 0;
   double tokens_per_second = 0;
-  int64_t peak_memory_bytes = 0;
+  int64_t peak_memory_bytes = 0;  // allocated on the device
+  int64_t resident_bytes = 0;     // of the process, after the step
   bool operator==(const StepMetrics&) const = default;
 };
 

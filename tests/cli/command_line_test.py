@@ -188,7 +188,7 @@ class CommandLine(program.Case):
         lines = [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
         self.assertEqual([line["step"] for line in lines], [1, 2])
         self.assertEqual(set(lines[0]), {"step", "epoch", "loss", "learning_rate", "grad_norm", "loss_scale", "samples", "tokens", "label_tokens",
-                                         "image_tokens", "step_seconds", "tokens_per_second", "peak_memory_bytes"})
+                                         "image_tokens", "step_seconds", "tokens_per_second", "peak_memory_bytes", "resident_bytes"})
         self.assertEqual(json.loads((self.out / "memory.json").read_text())["command"], "lora-finetune")
         self.assertNotIn("http", re.sub(r"http://www\.w3\.org\S*", "", (self.out / "report.html").read_text()))
 

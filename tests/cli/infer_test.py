@@ -1,6 +1,7 @@
 """infer: one question, chats and files of rows; the same model gives the same answer by every way."""
 import json
 import math
+import shutil
 import signal
 import time
 from numbers import Real
@@ -124,6 +125,16 @@ class Infer(program.Case):
         answer = self.ask("--prompt", "What?", "--logprobs", 0)
         self.assertEqual([entry["top"] for entry in answer["logprobs"]], [[]] * 12)
         self.assertNotIn("logprobs", self.ask("--prompt", "What?"))
+
+    def test_any_id_of_a_list_ends_an_answer(self):
+        question = ["--image", self.cat, "--prompt", "What is it?"]
+        tokens = self.ask(*question)["tokens"]
+        stop = tokens[5]
+        model = shutil.copytree(self.model, self.dir / "two-ends")
+        tiny.write_json(model / "generation_config.json", {"eos_token_id": [tiny.EOS, stop]})
+        answer = self.ask(*question, model=model)
+        self.assertEqual(answer["tokens"], tokens[:tokens.index(stop)])
+        self.assertEqual(answer["finish_reason"], "stop")
 
     def test_stop_strings(self):
         whole = self.ask("--prompt", "What?")["text"]

@@ -31,6 +31,7 @@ StepMetrics row_of(int64_t step) {
   row.step_seconds = 0.5;
   row.tokens_per_second = 2000;
   row.peak_memory_bytes = 1'500'000'000;
+  row.resident_bytes = 2'000'000'000;
   return row;
 }
 
@@ -47,7 +48,7 @@ TEST_F(MetricsTest, LinesHoldTheContractsKeys) {
   EXPECT_TRUE(
       text.starts_with(R"({"step":1,"epoch":0.25,"loss":3.0,"learning_rate":0.001,"grad_norm":0.5,"loss_scale":1.0,)"
                        R"("samples":8,"tokens":1000,"label_tokens":300,"image_tokens":576,"step_seconds":0.5,)"
-                       R"("tokens_per_second":2000.0,"peak_memory_bytes":1500000000})"
+                       R"("tokens_per_second":2000.0,"peak_memory_bytes":1500000000,"resident_bytes":2000000000})"
                        "\n"))
       << text;
   EXPECT_TRUE(text.ends_with("{\"step\":1,\"eval_loss\":2.5}\n")) << "on disk at once, without loss";
