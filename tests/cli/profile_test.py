@@ -1,7 +1,10 @@
 """profile-memory: its predictions against what real runs measured, and properties that any prediction must have."""
 import json
+import resource
 import shutil
 import subprocess
+import sys
+import time
 
 import program
 import tiny
@@ -122,6 +125,29 @@ class Profile(program.Case):
         done = program.run("lora-finetune", "--recipe", path, *budget, "--set", f"output.dir={run}", "--set", "memory.plan=auto").expect(0)
         self.assertIn("too much", done.err)
         self.assertLessEqual(json.loads((run / "memory.json").read_text())["peak_allocated_bytes"], limit)
+
+    def test_published_peaks(self):
+        out = subprocess.run([sys.executable, "-B", program.ROOT / "scripts/bench/peaks.py", "--binary", program.binary(), "--json"], capture_output=True, text=True)
+        self.assertEqual(out.returncode, 0, out.stderr)
+        figures = [json.loads(line) for line in out.stdout.splitlines()]
+        self.assertEqual(len(figures), 12)
+        for figure in figures:
+            self.assertAlmostEqual(figure["ratio"], 1, delta=0.02, msg=figure["name"])
+
+    def test_large_models_need_a_small_machine(self):
+        recipes = program.ROOT / "recipes"
+        for recipe, model in [("llava-1.5-7b-finetune", None), ("llava-1.6-vicuna-7b-lora", None), ("llava-1.6-vicuna-7b-lora", "llava-v1.6-34b-hf"),
+                              ("qwen2.5-7b-infer", "Qwen2.5-72B-Instruct")]:
+            more = ["--set", f"model.path=models/{model}"] if model else []
+            if "infer" not in recipe:
+                more += ["--set", "data.train=[]"]
+            begin = time.monotonic()
+            process = program.start("profile-memory", "--recipe", recipes / f"{recipe}.json", "--hardware", "h200", "--json", self.dir / "large.json", *more)
+            process.communicate()
+            self.assertIn(process.returncode, (0, 4))
+            self.assertLess(time.monotonic() - begin, 20)
+            self.assertGreater(json.loads((self.dir / "large.json").read_text())["total_bytes"], 13e9)
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 2 << 20)  # KiB, of the largest child
 
     def test_report_page(self):
         recipe = program.training_recipe(self, lora={"r": 4})

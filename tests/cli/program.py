@@ -20,6 +20,10 @@ def main():
     unittest.main()
 
 
+def binary():
+    return _binary
+
+
 def environment():
     # One thread unless told otherwise, since the models are tiny; never another number half-way: sums of floats depend on it.
     return {"OMP_NUM_THREADS": "1", "VLMTUNE_DATA": str(ROOT), **os.environ}
