@@ -68,6 +68,7 @@ void MemoryLedger::move(uint64_t key, MemoryCategory category) {
   auto& entry = at->second;
   change(entry.category, entry.module, -entry.bytes);
   entry.category = category;
+  entry.module = ModuleScope::current();
   change(entry.category, entry.module, entry.bytes);
 }
 

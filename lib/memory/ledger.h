@@ -32,7 +32,7 @@ class MemoryLedger {
   /// New memory of `bytes` at the key, for the category and module of the current scopes.
   void allocated(uint64_t key, int64_t bytes);
   void freed(uint64_t key);
-  /// Moves memory that is alive to another category; unknown keys are left alone.
+  /// Moves memory that is alive to another category and to the module of the current scope; unknown keys are left alone.
   void move(uint64_t key, MemoryCategory category);
   /// From now on `check_room` refuses to go beyond `bytes`.
   void set_limit(int64_t bytes) { limit_ = bytes; }

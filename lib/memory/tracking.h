@@ -20,7 +20,7 @@ void track_allocations();
 void set_memory_accounts(MemoryAccounts accounts);
 const MemoryAccounts& memory_accounts();
 
-/// Says what the memory of a tensor is for after it was made, e.g. that it became a gradient.
+/// Says what the memory of a tensor is for after it was made, e.g. that it became a gradient, and of the current module.
 void claim_memory(const torch::Tensor& tensor, MemoryCategory category);
 
 /// Enters a phase in both accounts; returns the one before.

@@ -12,7 +12,8 @@ void AdamW::step(double rate_factor) {
   const torch::NoGradGuard no_grad;
   const MemoryScope scope(MemoryCategory::kOptimizer);
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    auto& [name, tensor, rate, decay] = tensors_[i];
+    auto& [name, tensor, rate, decay, module] = tensors_[i];
+    const ModuleScope of_tensor(module);
     auto& moments = moments_[i];
     if (!tensor.grad().defined()) continue;
     if (!moments.average.defined())

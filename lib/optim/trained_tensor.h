@@ -12,6 +12,7 @@ struct TrainedTensor {
   torch::Tensor tensor;      ///< a leaf that requires a gradient
   double learning_rate = 0;  ///< at the schedule's peak
   double weight_decay = 0;
+  std::string module = {};  ///< the part of the model that accounts of memory put it under
 };
 
 /// The Euclidean norm of all gradients together; with max_norm > 0 they are scaled so that it is at most max_norm, as

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <regex>
 
+#include "lib/memory/scope.h"
 #include "lib/memory/tracking.h"
+#include "lib/models/names.h"
 
 namespace vlmtune {
 namespace {
@@ -19,7 +21,14 @@ bool is_decayed(const std::string& name) {
 
 /// The memory of a gradient is the gradient's from the moment it is there.
 struct ClaimGradient : torch::autograd::PostAccumulateGradHook {
-  void operator()(const Tensor& tensor) override { claim_memory(tensor.grad(), MemoryCategory::kGradients); }
+  explicit ClaimGradient(std::string module) : module_(std::move(module)) {}
+  void operator()(const Tensor& tensor) override {
+    const ModuleScope scope(module_);
+    claim_memory(tensor.grad(), MemoryCategory::kGradients);
+  }
+
+ private:
+  std::string module_;
 };
 
 }  // namespace
@@ -56,8 +65,8 @@ std::vector<TrainedTensor> select_trained(LlavaModel& model, const TrainingChoic
     if (component == Component::kProjector) rate = choices.projector_learning_rate.value_or(rate);
     if (component == Component::kVisionTower) rate = choices.vision_learning_rate.value_or(rate);
     tensor.requires_grad_(true);
-    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<ClaimGradient>());
-    trained.push_back({name, tensor, rate, is_decayed(name) ? choices.weight_decay : 0});
+    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<ClaimGradient>(memory_module(name)));
+    trained.push_back({name, tensor, rate, is_decayed(name) ? choices.weight_decay : 0, memory_module(name)});
   });
   return trained;
 }
