@@ -74,10 +74,15 @@ Example longest_row(const LlavaConfig& config, int64_t length, int64_t num_image
   return row;
 }
 
-/// Pictures of the row that has the most, among the first rows of the data.
+/// Pictures of the row that has the most, among the first rows of the data; one without data.
 int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
   if (!config.vision) return 0;
   if (recipe.data.train.empty()) return 1;
+  for (const auto& source : recipe.data.train)
+    if (!fs::exists(source.path)) {
+      log_info("{} is not there: one picture a row is assumed", source.path);
+      return 1;
+    }
   constexpr int64_t kRowsLookedAt = 20000;
   const auto dataset = open_training_data(recipe);
   int64_t most = 0;

@@ -139,8 +139,6 @@ class Profile(program.Case):
         for recipe, model in [("llava-1.5-7b-finetune", None), ("llava-1.6-vicuna-7b-lora", None), ("llava-1.6-vicuna-7b-lora", "llava-v1.6-34b-hf"),
                               ("qwen2.5-7b-infer", "Qwen2.5-72B-Instruct")]:
             more = ["--set", f"model.path=models/{model}"] if model else []
-            if "infer" not in recipe:
-                more += ["--set", "data.train=[]"]
             begin = time.monotonic()
             process = program.start("profile-memory", "--recipe", recipes / f"{recipe}.json", "--hardware", "h200", "--json", self.dir / "large.json", *more)
             process.communicate()
@@ -166,11 +164,12 @@ class Profile(program.Case):
         self.assertGreater(shown.count("<polygon"), 3)
 
     def test_known_models_need_no_files(self):
-        out = program.run("profile-memory", "--recipe", program.ROOT / "recipes/llava-1.5-7b-lora.json", "--hardware", "8gb-gpu", "--json", "-",
-                          "--set", "data.train=[]").expect(4).json()
+        done = program.run("profile-memory", "--recipe", program.ROOT / "recipes/llava-1.5-7b-lora.json", "--hardware", "8gb-gpu", "--json", "-").expect(4)
+        self.assertIn("one picture a row is assumed", done.err)
+        out = done.json()
         self.assertFalse(out["fits"])
         self.assertGreater(out["by_category"]["weights"], 13e9)
-        table = program.run("profile-memory", "--recipe", program.ROOT / "recipes/llava-1.5-7b-lora.json", "--hardware", "a100-80gb", "--set", "data.train=[]").expect(0).out
+        table = program.run("profile-memory", "--recipe", program.ROOT / "recipes/llava-1.5-7b-lora.json", "--hardware", "a100-80gb").expect(0).out
         self.assertIn("fits", table)
         self.assertIn("layers (32)", table)
 
