@@ -7,7 +7,7 @@
 FROM debian:bookworm-slim AS tools
 WORKDIR /src
 COPY scripts/setup scripts/setup
-RUN scripts/setup && rm -rf /root/.cache
+RUN scripts/setup && rm -rf ~/.cache
 # gather FILE...: copies all shared libraries that the files ask for to /opt/vlmtune/lib, but those of the base image.
 COPY --chmod=755 <<"SCRIPT" /usr/local/bin/gather
 #!/bin/bash
@@ -25,7 +25,7 @@ RUN cmake --preset release -D VLMTUNE_CUDA=OFF && cmake --build --preset release
  && cmake --install build/release --prefix /opt/vlmtune --strip && gather /opt/vlmtune/bin/vlmtune
 
 FROM tools AS build-cuda
-RUN scripts/setup --cuda && rm -rf /root/.cache
+RUN scripts/setup --cuda && rm -rf ~/.cache
 ENV PATH=/src/.venv/cuda/bin:$PATH
 COPY . .
 # The plugin and what LibTorch opens by name only (run-time compilation) are gathered besides what the binary links.

@@ -40,7 +40,7 @@ int run_profile_memory(const ProfileArguments& a) {
   auto sets = a.sets;
   if (!a.hardware.empty()) sets.push_back("hardware=" + a.hardware);
   const auto command = chosen_command(a, sets);
-  const auto recipe =
+  auto recipe =
       with_known_models(load_recipe(a.recipe, command, sets, {.hardware_dirs = {}, .require_inputs = false}), a.recipe);
   DryRunOptions options;
   if (!a.peer.empty() && command != Command::kInfer)
@@ -48,14 +48,15 @@ int run_profile_memory(const ProfileArguments& a) {
   options.like_transformers = a.peer == "transformers";
   options.record_timeline = !a.report.empty();
   if (a.context_mib) options.context_bytes = static_cast<int64_t>(*a.context_mib * (1 << 20));
-  auto run = dry_run(recipe, command, options);
-  std::string trials;
+  std::string trials, patch;
   if (a.fit) {
     const auto plan = plan_memory(recipe, command, named_settings(a.recipe, sets), options);
     trials = trials_table(plan);
-    run.report = plan.report;
-    run.report.plan = plan.patch;
+    patch = plan.patch;
+    recipe = plan.recipe;
   }
+  auto run = dry_run(recipe, command, options);
+  run.report.plan = patch;
   if (a.ablate) run.report.ablation = ablate(recipe, command, options);
   if (!a.report.empty()) write_memory_page(a.report, run, verdicts(recipe, command, options));
   const auto json = memory_json(run.report);

@@ -12,7 +12,7 @@ struct Measured {
 
 Measured measure(const Recipe& recipe, Command command, const DryRunOptions& options) {
   const auto report = dry_run(recipe, command, options).report;
-  return {report.figures.peak_allocated_bytes(), report.time ? report.time->total() : 0};
+  return {report.figures.peak_allocated_bytes(), report.seconds()};
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ struct MemoryReport {
   std::vector<AblationRow> ablation;
   std::string plan;  ///< a recipe patch (JSON text); empty: none was made
 
+  /// 0 where the device's rates are unknown.
+  double seconds() const { return time ? time->total() : 0; }
   bool fits() const { return !capacity_bytes || figures.total_bytes() <= *capacity_bytes; }
 };
 

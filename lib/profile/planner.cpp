@@ -34,8 +34,6 @@ std::string describe(Subset subset) {
   return text.empty() ? "no technique that is left open" : text;
 }
 
-double seconds_of(const MemoryReport& report) { return report.time ? report.time->total() : 0; }
-
 bool is_open(const Technique& technique, const std::set<std::string>& fixed) {
   return std::none_of(technique.keys.begin(), technique.keys.end(),
                       [&](const char* key) { return key != nullptr && fixed.contains(key); });
@@ -63,11 +61,11 @@ FittingPlan plan_memory(const Recipe& recipe, Command command, const std::set<st
     const auto changed = with(fastest, subset);
     auto report = dry_run(changed, command, options).report;
     const int64_t bytes = report.figures.total_bytes();
-    const double seconds = seconds_of(report);
+    const double seconds = report.seconds();
     if (report.capacity_bytes) limit = may_take(*report.capacity_bytes);
     const bool fits = !limit || bytes <= *limit;
     plan.trials.push_back({describe(subset), bytes, seconds, fits});
-    const bool better = fits ? !plan.fits || seconds < seconds_of(plan.report)
+    const bool better = fits ? !plan.fits || seconds < plan.report.seconds()
                              : !plan.fits && (plan.report.command.empty() || bytes < plan.report.figures.total_bytes());
     if (better || plan.trials.size() == 1) {
       plan.fits = fits;

@@ -141,10 +141,9 @@ TEST_F(RecipeTest, FeaturesToComeAreRefusedByName) {
   for (const auto setting :
        {"quantization.bits=4", "quantization.bits=8", "parallel.tensor=2", "parallel.strategy=zero3",
         "memory.offload.optimizer=cpu", "data.packing=true", "image.adaptive={}",
-        "image.token_pruning={\"keep_ratio\":0.5}", "data.embedding_cache=dir",
-        "memory.on_oom=shard", "optimizer.name=lion", "optimizer.name=adamw8bit", "freeze.stages=[{}]",
-        "image.aspect_ratio=dynamic", "data.format=webdataset", "memory.attention=window:256",
-        "schedule.accumulation_stages=[{\"steps\": 2}]"})
+        "image.token_pruning={\"keep_ratio\":0.5}", "data.embedding_cache=dir", "memory.on_oom=shard",
+        "optimizer.name=lion", "optimizer.name=adamw8bit", "freeze.stages=[{}]", "image.aspect_ratio=dynamic",
+        "data.format=webdataset", "memory.attention=window:256", "schedule.accumulation_stages=[{\"steps\": 2}]"})
     EXPECT_THAT(error_of([&] { load_sets({setting}); }), HasSubstr("not available yet")) << setting;
   EXPECT_THAT(error_of([&] { load_sets({"generation.kv_cache=int8"}, Command::kInfer); }),
               HasSubstr("not available yet"));
