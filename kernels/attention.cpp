@@ -3,10 +3,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 
 #include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/flash.h"
 #include "kernels/cpu/loops.h"
 
 namespace vlmtune::kernels {
@@ -21,38 +20,85 @@ std::optional<Tensor> optional(const Tensor& x) { return x.defined() ? std::opti
 /// [B, K, T, d] with each head repeated for its group of queries.
 Tensor repeat_heads(const Tensor& x, int64_t groups) { return groups == 1 ? x : x.repeat_interleave(groups, 1); }
 
-/// The gradient of a repeated head is the sum over its group.
-Tensor narrow_heads(const Tensor& gradient, int64_t groups, torch::ScalarType type) {
-  const auto g = groups == 1 ? gradient : gradient.unflatten(1, {gradient.size(1) / groups, groups}).sum(2);
-  return g.to(type);
+/// x with adjacent channels.
+Tensor with_adjacent_channels(const Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+/// [B, H, T, d] in the memory order of [B, T, H, d], which the projections around attention have.
+Tensor empty_transposed(const Tensor& like) {
+  return torch::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
 }
 
-/// Attention on the CPU, computed in fp32 from tensors that are kept in their own type. LibTorch's 16-bit kernel makes
-/// a oneDNN product of every small block, whose set-up costs more than its arithmetic.
+template <typename T>
+cpu::HeadRows<T> head_rows(const Tensor& x) {
+  return {x.data_ptr<std::remove_const_t<T>>(), x.stride(0), x.stride(1), x.stride(2)};
+}
+
+template <typename T>
+cpu::FlashInputs<T> flash_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias) {
+  cpu::FlashBias<T> added{};
+  if (bias.defined())
+    added = {bias.data_ptr<T>(), bias.size(0) == 1 ? 0 : bias.stride(0), bias.stride(2), bias.stride(3)};
+  return {head_rows<const T>(q), head_rows<const T>(k), head_rows<const T>(v), added};
+}
+
+cpu::FlashShape flash_shape(const Tensor& q, const Tensor& k, bool causal) {
+  return {q.size(0), q.size(1), k.size(1), q.size(2),
+          k.size(2), q.size(3), causal,    1.0f / std::sqrt(static_cast<float>(q.size(3)))};
+}
+
+/// Runs f(pair, scratch) for every batch row and key-value head, each thread with work space of its own.
+template <typename F>
+void for_each_pair(const cpu::FlashShape& shape, const Tensor& scratch, F f) {
+  at::parallel_for(0, shape.batch * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
+    auto* own = reinterpret_cast<std::byte*>(scratch[at::get_thread_num()].data_ptr<uint8_t>());
+    for (int64_t pair = begin; pair < end; ++pair) f(pair, own);
+  });
+}
+
+Tensor scratch_like(const Tensor& q, int64_t bytes) {
+  return torch::empty({at::get_num_threads(), bytes}, q.options().dtype(torch::kByte));
+}
+
 struct CpuAttention : torch::autograd::Function<CpuAttention> {
-  static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
-                        const std::optional<Tensor>& bias) {
-    const int64_t groups = q.size(1) / k.size(1);
-    const auto mask = bias ? bias->to(torch::kFloat) : Tensor();
-    const auto [wide, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-        q.to(torch::kFloat), repeat_heads(k.to(torch::kFloat), groups), repeat_heads(v.to(torch::kFloat), groups), 0.0,
-        causal, optional(mask));
-    const auto y = wide.to(q.scalar_type());
-    context->save_for_backward({q, k, v, y, log_sum, mask});
+  static Tensor forward(AutogradContext* context, const Tensor& q_any, const Tensor& k_any, const Tensor& v_any,
+                        bool causal, const std::optional<Tensor>& any_bias) {
+    const auto q = with_adjacent_channels(q_any), k = with_adjacent_channels(k_any), v = with_adjacent_channels(v_any);
+    const auto bias = any_bias ? any_bias->to(q.scalar_type()) : Tensor();
+    const auto shape = flash_shape(q, k, causal);
+    auto y = empty_transposed(q);
+    auto log_sum = torch::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(torch::kFloat));
+    cpu::dispatch_type(q, [&](auto type) {
+      using T = decltype(type);
+      const auto scratch = scratch_like(q, cpu::flash_forward_scratch<T>(shape));
+      if (q.is_meta() || q.numel() == 0) return;
+      const auto in = flash_inputs<T>(q, k, v, bias);
+      for_each_pair(shape, scratch, [&](int64_t pair, std::byte* own) {
+        cpu::flash_forward<T>(shape, in, pair, head_rows<T>(y), log_sum.data_ptr<float>(), own);
+      });
+    });
+    context->save_for_backward({q, k, v, y, log_sum, bias});
     context->saved_data["causal"] = causal;
     return y;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const auto &q = saved[0], &k = saved[1], &v = saved[2];
-    const int64_t groups = q.size(1) / k.size(1);
-    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        gradients[0].to(torch::kFloat), q.to(torch::kFloat), repeat_heads(k.to(torch::kFloat), groups),
-        repeat_heads(v.to(torch::kFloat), groups), saved[3].to(torch::kFloat), saved[4], 0.0,
-        context->saved_data["causal"].toBool(), optional(saved[5]));
-    const auto type = q.scalar_type();
-    return {dq.to(type), narrow_heads(dk, groups, type), narrow_heads(dv, groups, type), Tensor(), Tensor()};
+    const auto &q = saved[0], &k = saved[1], &v = saved[2], &y = saved[3], &log_sum = saved[4];
+    const auto dy = with_adjacent_channels(gradients[0]);
+    const auto shape = flash_shape(q, k, context->saved_data["causal"].toBool());
+    auto dq = empty_transposed(q), dk = empty_transposed(k), dv = empty_transposed(v);
+    cpu::dispatch_type(q, [&](auto type) {
+      using T = decltype(type);
+      const auto scratch = scratch_like(q, cpu::flash_backward_scratch<T>(shape));
+      if (q.is_meta() || q.numel() == 0) return;
+      const auto in = flash_inputs<T>(q, k, v, saved[5]);
+      const cpu::FlashGradients<T> out{head_rows<T>(dq), head_rows<T>(dk), head_rows<T>(dv)};
+      for_each_pair(shape, scratch, [&](int64_t pair, std::byte* own) {
+        cpu::flash_backward<T>(shape, in, pair, head_rows<const T>(y), head_rows<const T>(dy),
+                               log_sum.data_ptr<float>(), out, own);
+      });
+    });
+    return {dq, dk, dv, Tensor(), Tensor()};
   }
 };
 

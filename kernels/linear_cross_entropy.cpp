@@ -28,7 +28,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       logits.scatter_add_(1, target, torch::full_like(target, -1, logits.options()));
       const auto d_logits = logits.to(hidden.scalar_type());  // [t, V]
       if (need_hidden) d_hidden.narrow(0, begin, count).copy_(linear_product(d_logits, used.t()));
-      if (need_weight) d_weight += torch::matmul(d_logits.t(), h).to(torch::kFloat);
+      if (need_weight) d_weight += linear_product(d_logits.t(), h.t()).to(torch::kFloat);
     }
     context->save_for_backward({d_hidden, need_weight ? d_weight.to(weight.scalar_type()) : Tensor()});
     return total;

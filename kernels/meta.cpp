@@ -89,35 +89,6 @@ Tensor empty_transposed(const Tensor& like) {
   return torch::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
 }
 
-// aten/src/ATen/native/cpu/FlashAttentionKernel.cpp: block sizes by length, work space for each thread.
-struct CpuBlocks {
-  int64_t queries, keys;
-  CpuBlocks(const Tensor& q, const Tensor& k) {
-    const int64_t length = q.size(2);
-    queries = std::min<int64_t>(length, length >= 768 ? 256 : length >= 192 ? 64 : 32);
-    keys = std::min<int64_t>(k.size(2), 512);
-  }
-};
-
-std::tuple<Tensor, Tensor> cpu_flash(const Tensor& q, const Tensor& k, const Tensor&, double, bool,
-                                     const std::optional<Tensor>&, std::optional<double>) {
-  auto y = empty_transposed(q);
-  auto log_sum = empty(q, {q.size(0), q.size(2), q.size(1)}, torch::kFloat).transpose(1, 2);
-  const CpuBlocks block(q, k);
-  empty(q, {at::get_num_threads(), block.queries * (block.keys + 2 + q.size(3))}, torch::kFloat);
-  return {y, log_sum};
-}
-
-std::tuple<Tensor, Tensor, Tensor> cpu_flash_backward(const Tensor& dy, const Tensor& q, const Tensor& k,
-                                                      const Tensor& v, const Tensor&, const Tensor&, double, bool,
-                                                      const std::optional<Tensor>&, std::optional<double>) {
-  std::tuple<Tensor, Tensor, Tensor> result{empty_transposed(q), empty_transposed(k), empty_transposed(v)};
-  const auto contiguous = dy.transpose(1, 2).contiguous();
-  const CpuBlocks block(q, k);
-  empty(q, {at::get_num_threads(), 2 * block.queries * block.keys}, torch::kFloat);
-  return result;
-}
-
 using Flash = std::tuple<Tensor, Tensor, Tensor, Tensor, SymInt, SymInt, Tensor, Tensor, Tensor>;
 
 Flash cuda_flash(const Tensor& q, const Tensor& k, const Tensor&, double, bool, bool, std::optional<double>) {
@@ -187,8 +158,6 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("native_dropout", native_dropout);
   library.impl("native_dropout_backward", native_dropout_backward);
   library.impl("_fused_adamw_", fused_adamw);
-  library.impl("_scaled_dot_product_flash_attention_for_cpu", cpu_flash);
-  library.impl("_scaled_dot_product_flash_attention_for_cpu_backward", cpu_flash_backward);
   library.impl("_scaled_dot_product_flash_attention", cuda_flash);
   library.impl("_scaled_dot_product_flash_attention_backward", cuda_flash_backward);
   library.impl("_scaled_dot_product_efficient_attention", cuda_efficient);

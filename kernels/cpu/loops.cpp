@@ -1,70 +1,11 @@
 #include "kernels/cpu/loops.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
-#include <cmath>
-#include <cstring>
-
-// A function compiled for several instruction sets, the best one of the machine being called. Sanitizers cannot
-// follow the dispatch, which runs before they are set up.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    !defined(__clang__)
-#define VLMTUNE_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#else
-#define VLMTUNE_CLONES
-#endif
-#define VLMTUNE_INLINE inline __attribute__((always_inline))
+#include "kernels/cpu/arithmetic.h"
 
 namespace vlmtune::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 16;  // partial sums: fixed, so that every instruction set adds in the same order
-
-VLMTUNE_INLINE float load(float x) { return x; }
-VLMTUNE_INLINE float load(c10::BFloat16 x) {
-  const uint32_t bits = static_cast<uint32_t>(x.x) << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-VLMTUNE_INLINE float load(c10::Half x) { return static_cast<float>(x); }
-
-VLMTUNE_INLINE void store(float* y, float value) { *y = value; }
-VLMTUNE_INLINE void store(c10::BFloat16* y, float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1)) >> 16;  // to nearest, ties to even
-  y->x = static_cast<uint16_t>(value == value ? rounded : 0x7FC0u);
-}
-VLMTUNE_INLINE void store(c10::Half* y, float value) { *y = c10::Half(value); }
-
-template <typename T>
-VLMTUNE_INLINE float rounded(float value) {
-  T stored;
-  store(&stored, value);
-  return load(stored);
-}
-
-/// e^x with a relative error of about 2e-7: 2^n times a polynomial (Cephes' expf), in operations that vectorise.
-VLMTUNE_INLINE float exponential(float x) {
-  x = x > 88.0f ? 88.0f : x < -87.0f ? -87.0f : x;
-  const float n = std::floor(x * 1.44269504088896341f + 0.5f);
-  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
-  float power;
-  std::memcpy(&power, &bits, 4);
-  return p * power;
-}
-
-VLMTUNE_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
 VLMTUNE_INLINE float sum_lanes(const float* lanes) {
   float sum = 0;

@@ -2,6 +2,7 @@
 
 #include "kernels/dropout.h"
 #include "kernels/linear.h"
+#include "kernels/lora_linear.h"
 #include "lib/memory/scope.h"
 
 namespace vlmtune {
@@ -18,11 +19,10 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias) : in_features(in), out_f
 
 Tensor Linear::forward(const Tensor& x, bool training) const {
   const auto type = x.scalar_type();
-  auto y = kernels::linear(x, weight.to(type), bias.defined() ? bias.to(type) : bias);  // [..., out]
-  if (!lora) return y;
-  const auto dropped = training && lora->dropout > 0 ? kernels::dropout(x, lora->dropout) : x;
-  const auto low = kernels::linear(dropped, lora->a.to(type), {});  // [..., r]
-  return y.add(kernels::linear(low, lora->b.to(type), {}), lora->scale);
+  const auto own_weight = weight.to(type), own_bias = bias.defined() ? bias.to(type) : bias;
+  if (!lora) return kernels::linear(x, own_weight, own_bias);  // [..., out]
+  const auto dropped = training && lora->dropout > 0 ? kernels::dropout(x, lora->dropout) : Tensor();
+  return kernels::lora_linear(x, dropped, own_weight, own_bias, lora->a, lora->b, lora->scale);
 }
 
 void Linear::visit(const std::string& name, const TensorVisitor& visitor) {

@@ -74,7 +74,7 @@ class Profile(program.Case):
             ("lora fp16", "lora-finetune", 1, {"lora": lora, "precision": {"compute": "fp16", "parameters": "fp16", "loss_scale": 64}}),
             ("lora one row", "lora-finetune", 1, {"lora": lora, "train": {"max_steps": 3, "per_device_batch_size": 1, "gradient_accumulation_steps": 4}}),
             ("lora bf16 weights of fp32 arithmetic", "lora-finetune", 1, {"lora": lora, "precision": {"compute": "fp32", "parameters": "bf16"}}),
-            ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 64}}),
+            ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 32}}),
         ]:
             with self.subTest(name):
                 self.check_training(name, command, images, **sections)

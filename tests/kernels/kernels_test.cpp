@@ -13,6 +13,7 @@
 #include "kernels/attention.h"
 #include "kernels/linear.h"
 #include "kernels/linear_cross_entropy.h"
+#include "kernels/lora_linear.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
@@ -45,6 +46,16 @@ Inputs rope_inputs(torch::ScalarType type) {
   return {random({2, 7, 3, 10}, type).transpose(1, 2), both.cos().to(type), both.sin().to(type)};
 }
 
+/// q [B, H, Tq, d], k and v [B, K, Tk, d], perhaps a bias.
+Tensor plain_attention(const Inputs& i, bool causal) {
+  const auto k = i[1].repeat_interleave(i[0].size(1) / i[1].size(1), 1);
+  const auto v = i[2].repeat_interleave(i[0].size(1) / i[2].size(1), 1);
+  auto scores = torch::matmul(i[0], k.transpose(-1, -2)) / std::sqrt(static_cast<double>(i[0].size(3)));
+  if (i.size() > 3) scores = scores + i[3];
+  if (causal) scores = scores.masked_fill(torch::ones({i[0].size(2), k.size(2)}, torch::kBool).triu(1), -1e300);
+  return torch::matmul(scores.softmax(-1), v);
+}
+
 const std::vector<Op>& ops() {
   static const std::vector<Op> table = {
       {"rms_norm", [](const Inputs& i) { return rms_norm(i[0], i[1], 1e-5); },
@@ -74,14 +85,29 @@ const std::vector<Op>& ops() {
       {"rope", [](const Inputs& i) { return rope(i[0], i[1], i[2]); },
        [](const Inputs& i) { return i[0] * i[1] + rotate_half(i[0]) * i[2]; }, rope_inputs, 1},
       {"attention, causal, grouped", [](const Inputs& i) { return attention(i[0], i[1], i[2], true, {}); },
-       [](const Inputs& i) {
-         const auto k = i[1].repeat_interleave(2, 1), v = i[2].repeat_interleave(2, 1);
-         const auto hidden = torch::ones({9, 9}, torch::kBool).triu(1);
-         return torch::matmul(
-             (torch::matmul(i[0], k.transpose(-1, -2)) / std::sqrt(8.0)).masked_fill(hidden, -1e300).softmax(-1), v);
-       },
+       [](const Inputs& i) { return plain_attention(i, true); },
        [](torch::ScalarType t) {
          return Inputs{random({2, 4, 9, 8}, t), random({2, 2, 9, 8}, t), random({2, 2, 9, 8}, t)};
+       },
+       3},
+      {"attention, causal, in blocks", [](const Inputs& i) { return attention(i[0], i[1], i[2], true, {}); },
+       [](const Inputs& i) { return plain_attention(i, true); },
+       [](torch::ScalarType t) {
+         return Inputs{random({1, 3, 131, 72}, t), random({1, 1, 131, 72}, t), random({1, 1, 131, 72}, t)};
+       },
+       3},
+      {"attention, all keys", [](const Inputs& i) { return attention(i[0], i[1], i[2], false, {}); },
+       [](const Inputs& i) { return plain_attention(i, false); },
+       [](torch::ScalarType t) {
+         return Inputs{random({2, 2, 65, 16}, t), random({2, 2, 193, 16}, t), random({2, 2, 193, 16}, t)};
+       },
+       3},
+      {"attention, odd size and bias", [](const Inputs& i) { return attention(i[0], i[1], i[2], false, i[3]); },
+       [](const Inputs& i) { return plain_attention(i, false); },
+       [](torch::ScalarType t) {
+         auto bias = random({2, 1, 70, 33}, t);
+         bias.slice(3, 5, 20).fill_(-std::numeric_limits<double>::infinity());
+         return Inputs{random({2, 2, 70, 7}, t), random({2, 1, 33, 7}, t), random({2, 1, 33, 7}, t), bias};
        },
        3},
       {"linear", [](const Inputs& i) { return linear(i[0], i[1], i[2]); },
@@ -96,6 +122,32 @@ const std::vector<Op>& ops() {
          return Inputs{random({0, 12}, t), random({19, 12}, t)};
        },
        2},
+      {"lora_linear", [](const Inputs& i) { return lora_linear(i[0], {}, i[3], i[4], i[1], i[2], 1.5); },
+       [](const Inputs& i) {
+         return torch::matmul(i[0], i[3].t()) + i[4] + torch::matmul(torch::matmul(i[0], i[1].t()), i[2].t()) * 1.5;
+       },
+       [](torch::ScalarType t) {
+         return Inputs{random({3, 5, 12}, t), random({4, 12}, t), random({19, 4}, t), random({19, 12}, t),
+                       random({19}, t)};
+       },
+       3},
+      {"lora_linear, dropped", [](const Inputs& i) { return lora_linear(i[0], i[1], i[4], {}, i[2], i[3], 0.5); },
+       [](const Inputs& i) {
+         return torch::matmul(i[0], i[4].t()) + torch::matmul(torch::matmul(i[1], i[2].t()), i[3].t()) * 0.5;
+       },
+       [](torch::ScalarType t) {
+         return Inputs{random({15, 12}, t), random({15, 12}, t), random({4, 12}, t), random({19, 4}, t),
+                       random({19, 12}, t)};
+       },
+       4},
+      {"lora_linear, no rows", [](const Inputs& i) { return lora_linear(i[0], {}, i[3], {}, i[1], i[2], 1); },
+       [](const Inputs& i) {
+         return torch::matmul(i[0], i[3].t()) + torch::matmul(torch::matmul(i[0], i[1].t()), i[2].t());
+       },
+       [](torch::ScalarType t) {
+         return Inputs{random({0, 12}, t), random({4, 12}, t), random({19, 4}, t), random({19, 12}, t)};
+       },
+       3},
       {"linear_cross_entropy", [](const Inputs& i) { return linear_cross_entropy(i[0], i[1], i[2], 3); },
        [](const Inputs& i) {
          return torch::nn::functional::cross_entropy(
@@ -154,6 +206,7 @@ TEST(Kernels, GradientsAreFiniteDifferences) {
     if (std::string(op.name) == "linear_cross_entropy") continue;  // its softmax is fp32 whatever comes in
     torch::manual_seed(3);
     auto inputs = op.inputs(torch::kDouble);
+    if (inputs[0].numel() > 2000) continue;  // many evaluations; its formula's gradients serve
     for (size_t i = 0; i < op.num_differentiable; ++i) inputs[i] = inputs[i].contiguous().requires_grad_(true);
     const auto y = op.run(inputs);
     const auto weights = torch::randn_like(y);
