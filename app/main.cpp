@@ -90,7 +90,8 @@ void add_profile(CLI::App& app, std::function<int()>& run) {
       ->type_name("RUN_DIR");
   command
       ->add_option("--peer", a->peer,
-                   "What another stack would need instead; transformers: infer with a cache that is concatenated")
+                   "What another stack would need instead: transformers, PEFT and torch.optim with their operations, "
+                   "logits and cache")
       ->check(CLI::IsMember({"transformers"}));
   command->add_flag("--ablate", a->ablate, "A table of the techniques, added one by one and removed one by one");
   command->add_flag("--fit", a->fit,

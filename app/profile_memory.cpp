@@ -43,9 +43,10 @@ int run_profile_memory(const ProfileArguments& a) {
   auto recipe =
       with_known_models(load_recipe(a.recipe, command, sets, {.hardware_dirs = {}, .require_inputs = false}), a.recipe);
   DryRunOptions options;
-  if (!a.peer.empty() && command != Command::kInfer)
-    throw usage_error("--peer: only infer can be predicted as {} would run it", a.peer);
   options.like_transformers = a.peer == "transformers";
+  // It makes the logits of all tokens at once; a recipe that asks for chunks speaks of a stack that has them.
+  if (options.like_transformers && !named_settings(a.recipe, sets).contains("/memory/loss_chunk_tokens"))
+    recipe.memory.loss_chunk_tokens = 0;
   options.record_timeline = !a.report.empty();
   if (a.context_mib) options.context_bytes = static_cast<int64_t>(*a.context_mib * (1 << 20));
   std::string trials, patch;

@@ -4,6 +4,7 @@
 #include <ATen/ops/_scaled_dot_product_efficient_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 
+#include "kernels/composed.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/flash.h"
 #include "kernels/cpu/loops.h"
@@ -147,6 +148,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
     const bool decoding =
         q.size(2) == 1 && !torch::GradMode::is_enabled() && q.stride(3) == 1 && k.stride(3) == 1 && v.stride(3) == 1;
     return decoding ? one_query(q, k, v, bias) : CpuAttention::apply(q, k, v, causal, optional(bias));
+  }
+  // Transformers repeats the heads where there is an attention mask, as in training.
+  if (is_composed(q) && torch::GradMode::is_enabled()) {
+    const int64_t groups = q.size(1) / k.size(1);
+    return cuda_attention(q, repeat_heads(k, groups), repeat_heads(v, groups), causal, bias);
   }
   // A dry run for Ascend takes these too: its fused attention saves the output and statistics of the rows as well.
   if (q.is_cuda() || q.is_meta()) return cuda_attention(q, k, v, causal, bias);

@@ -1,5 +1,6 @@
 #include "kernels/lora_linear.h"
 
+#include "kernels/composed.h"
 #include "kernels/device.h"
 #include "kernels/linear.h"
 
@@ -66,6 +67,7 @@ std::optional<Tensor> optional(const Tensor& x) { return x.defined() ? std::opti
 
 Tensor lora_linear(const Tensor& x, const Tensor& dropped, const Tensor& weight, const Tensor& bias, const Tensor& a,
                    const Tensor& b, double scale) {
+  if (is_composed(x)) return composed_lora_linear(x, dropped, weight, bias, a, b, scale);
   if (torch::GradMode::is_enabled())
     return LoraLinearFunction::apply(x, weight, a, b, scale, optional(dropped), optional(bias));
   const auto type = x.scalar_type();

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include "kernels/composed.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/loops.h"
 
@@ -118,6 +119,8 @@ TORCH_LIBRARY_IMPL(vlmtune, CompositeExplicitAutograd, library) {
   library.impl("rms_norm_backward", backward_plain);
 }
 
-Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) { return RmsNormFunction::apply(x, weight, eps); }
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
+  return is_composed(x) ? composed_rms_norm(x, weight, eps) : RmsNormFunction::apply(x, weight, eps);
+}
 
 }  // namespace vlmtune::kernels

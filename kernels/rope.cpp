@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "kernels/composed.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/loops.h"
 
@@ -53,6 +54,8 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
 
 }  // namespace
 
-Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) { return RopeFunction::apply(x, cos, sin); }
+Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+  return is_composed(x) ? composed_rope(x, cos, sin) : RopeFunction::apply(x, cos, sin);
+}
 
 }  // namespace vlmtune::kernels

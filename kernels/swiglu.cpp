@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include "kernels/composed.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/loops.h"
 
@@ -87,6 +88,8 @@ TORCH_LIBRARY_IMPL(vlmtune, CompositeExplicitAutograd, library) {
   library.impl("swiglu_backward", backward_plain);
 }
 
-Tensor swiglu(const Tensor& gate, const Tensor& up) { return SwigluFunction::apply(gate, up); }
+Tensor swiglu(const Tensor& gate, const Tensor& up) {
+  return is_composed(gate) ? composed_swiglu(gate, up) : SwigluFunction::apply(gate, up);
+}
 
 }  // namespace vlmtune::kernels

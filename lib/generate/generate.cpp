@@ -23,9 +23,10 @@ Tensor positions_of(int64_t past, int64_t count, const std::vector<int64_t>& lef
   return (slots - torch::tensor(left_padding, torch::kLong).unsqueeze(1)).clamp_min(0);
 }
 
-/// fp32 [B, V].
-Tensor logits_of_last(const LlavaModel& model, const Tensor& hidden) {
+/// fp32 [B, V]; `all` makes those of every position first.
+Tensor logits_of_last(const LlavaModel& model, const Tensor& hidden, bool all) {
   const MemoryScope scope(MemoryCategory::kLogits);
+  if (all) return model.logits(hidden).to(torch::kFloat).select(1, hidden.size(1) - 1).contiguous();
   return model.logits(hidden.select(1, hidden.size(1) - 1)).to(torch::kFloat).contiguous();
 }
 
@@ -55,7 +56,7 @@ std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prom
         model.language_model().forward(x, {.positions = positions_of(cache.length(), x.size(1), prompt.left_padding),
                                            .left_padding = prompt.left_padding,
                                            .cache = &cache});
-    const auto logits = to_host(logits_of_last(model, hidden));  // [B, V]
+    const auto logits = to_host(logits_of_last(model, hidden, options.all_logits));  // [B, V]
     auto next = torch::zeros({static_cast<int64_t>(rows), 1}, torch::kLong);
     for (size_t row = 0; row < rows; ++row) {
       if (done[row]) continue;

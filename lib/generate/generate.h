@@ -14,6 +14,7 @@ struct GenerationOptions {
   SamplingOptions sampling;
   std::vector<int64_t> stop_ids;  ///< any of them ends an answer
   int64_t vocab_limit = 0;        ///< ids at or above are never chosen
+  bool all_logits = false;        ///< of every position of the prompt, as other programs make them
   int64_t top_logprobs = -1;      ///< alternatives to report for each token; -1: no log-probabilities at all
   torch::ScalarType compute_type = torch::kFloat;
 };

@@ -1,5 +1,6 @@
 #include "lib/optim/adamw.h"
 
+#include "kernels/composed.h"
 #include "lib/base/errors.h"
 #include "lib/memory/scope.h"
 
@@ -11,6 +12,7 @@ AdamW::AdamW(std::vector<TrainedTensor> tensors, const AdamWOptions& options)
 void AdamW::step(double rate_factor) {
   const torch::NoGradGuard no_grad;
   const MemoryScope scope(MemoryCategory::kOptimizer);
+  std::array<std::vector<torch::Tensor>, 4> composed;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     auto& [name, tensor, rate, decay, module] = tensors_[i];
     const ModuleScope of_tensor(module);
@@ -19,11 +21,20 @@ void AdamW::step(double rate_factor) {
     if (!moments.average.defined())
       moments = {torch::zeros_like(tensor), torch::zeros_like(tensor), torch::zeros({}, torch::kFloat)};
     moments.step += 1;  // the fused kernel leaves counting to its caller
+    if (kernels::is_composed(tensor)) {
+      const std::array operands{tensor, tensor.grad(), moments.average, moments.square};
+      for (size_t k = 0; k < operands.size(); ++k) composed[k].push_back(operands[k]);
+      continue;
+    }
     std::vector<torch::Tensor> parameters{tensor}, gradients{tensor.grad().to(tensor.scalar_type())},
         averages{moments.average}, squares{moments.square}, maxima, steps{moments.step};
     at::_fused_adamw_(parameters, gradients, averages, squares, maxima, steps, rate * rate_factor, options_.betas[0],
                       options_.betas[1], decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
   }
+  const auto& [parameters, gradients, averages, squares] = composed;
+  if (!parameters.empty())
+    kernels::composed_adamw(parameters, gradients, averages, squares, tensors_[0].learning_rate, options_.betas, 0,
+                            options_.eps, 1);
 }
 
 std::map<std::string, torch::Tensor> AdamW::state() const {

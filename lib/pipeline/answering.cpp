@@ -44,6 +44,7 @@ Answerer::Answerer(const Recipe& recipe, const InputParts& inputs, const LlavaMo
   options_.sampling = {g.temperature, g.top_p, g.top_k, g.repetition_penalty, static_cast<uint64_t>(g.seed)};
   options_.stop_ids = stop_ids(recipe.model.path, *inputs.tokenizer);
   options_.vocab_limit = inputs.tokenizer->vocab_size();
+  options_.all_logits = g.logits == LogitsKept::kAll;
   options_.compute_type = to_scalar_type(recipe.precision.compute);
 }
 

@@ -142,7 +142,8 @@ InputParts assemble_inputs(const Recipe& recipe, Command command) {
   return parts;
 }
 
-ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Command command, torch::Device device) {
+ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Command command, torch::Device device,
+                          torch::ScalarType trained_type) {
   const PhaseScope phase("load");
   const MemoryScope scope(MemoryCategory::kWeights);
   ModelParts parts;
@@ -160,6 +161,7 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
   if (tower) add(*tower, PartKind::kVisionTower);
   if (recipe.model.projector) add(*recipe.model.projector, PartKind::kProjector);
   options.frozen_type = to_scalar_type(recipe.precision.parameters);
+  options.trained_type = trained_type;
   const bool trains = command != Command::kInfer;
   const auto choices = training_choices(recipe);
   if (trains) options.is_trained = [choices](const std::string& name) { return is_trained(name, choices); };

@@ -44,10 +44,11 @@ struct ModelParts {
   std::optional<AdapterConfig> adapter;  ///< of the LoRA layers on the model
 };
 
-/// On the meta device a config.json is enough: weight files are looked at if there are any. Errors: input_error,
+/// On the meta device a config.json is enough: weight files are looked at if there are any. Trained tensors of the
+/// checkpoint are held in `trained_type`, adapters in fp32. Errors: input_error,
 /// usage_error.
 ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Command command,
-                          torch::Device device = torch::kCPU);
+                          torch::Device device = torch::kCPU, torch::ScalarType trained_type = torch::kFloat);
 
 /// Flat options out of the recipe's sections.
 torch::ScalarType to_scalar_type(Precision precision);

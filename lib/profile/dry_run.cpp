@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/composed.h"
 #include "kernels/device.h"
 #include "lib/base/bytes.h"
 #include "lib/base/errors.h"
@@ -135,6 +136,7 @@ void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelPa
   GenerationOptions options;
   options.compute_type = to_scalar_type(recipe.precision.compute);
   options.vocab_limit = config.text.vocab_size;
+  options.all_logits = g.logits == LogitsKept::kAll;
   KvCache cache(config.text.num_hidden_layers, growth);
   cache.reserve(length + g.max_new_tokens);
   options.max_new_tokens = std::min<int64_t>(2, g.max_new_tokens);
@@ -160,13 +162,15 @@ MemoryReport new_report(const Recipe& recipe, Command command, int64_t overhead_
 /// Puts the accounts and the traced device of the process back.
 class DryAccounts {
  public:
-  explicit DryAccounts(torch::DeviceType type) : before_(memory_accounts()) {
+  DryAccounts(torch::DeviceType type, bool like_transformers) : before_(memory_accounts()) {
     set_memory_accounts(new_accounts(type));
     kernels::set_traced_device(type);
+    kernels::set_composed(like_transformers);
   }
   ~DryAccounts() {
     set_memory_accounts(before_);
     kernels::set_traced_device(torch::kCPU);
+    kernels::set_composed(false);
   }
   DryAccounts(const DryAccounts&) = delete;
   DryAccounts& operator=(const DryAccounts&) = delete;
@@ -188,7 +192,7 @@ std::optional<int64_t> memory_capacity(const Recipe& recipe) {
 
 DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& options) {
   const auto type = device_type(recipe.hardware);
-  const DryAccounts accounts(type);
+  const DryAccounts accounts(type, options.like_transformers);
   const auto ledger = memory_accounts().device;
   if (options.record_timeline) ledger->record_timeline();
   InputParts inputs;
@@ -198,7 +202,9 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
   RooflineRecorder roofline(rates_of(recipe.hardware));
   DryRun result;
   {
-    const auto parts = assemble_model(recipe, inputs.config, command, torch::kMeta);
+    const auto trained_type =
+        options.like_transformers ? to_scalar_type(recipe.precision.parameters) : torch::ScalarType::Float;
+    const auto parts = assemble_model(recipe, inputs.config, command, torch::kMeta, trained_type);
     // cuBLAS takes its work space from the allocator at the first product and keeps it.
     const auto workspace =
         torch::empty({recipe.hardware.cublas_workspace_bytes}, torch::dtype(torch::kByte).device(torch::kMeta));

@@ -9,7 +9,7 @@ namespace vlmtune {
 struct DryRunOptions {
   std::optional<int64_t> context_bytes;  ///< instead of the hardware's own
   bool record_timeline = false;
-  bool like_transformers = false;  ///< infer with a cache that is concatenated anew for every token
+  bool like_transformers = false;  ///< the operations of transformers, PEFT and torch.optim, and their cache
 };
 
 struct DryRun {

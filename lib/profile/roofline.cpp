@@ -30,7 +30,8 @@ double count(const Tensor& x) { return static_cast<double>(x.numel()); }
 double operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
   const auto at = [&](size_t i) { return inputs[i].toTensor(); };
   if (name == "aten::mm" || name == "aten::bmm") return 2 * count(at(0)) * static_cast<double>(at(1).size(-1));
-  if (name == "aten::addmm" || name == "aten::addmm_" || name == "aten::baddbmm") return 2 * count(at(1)) * static_cast<double>(at(2).size(-1));
+  if (name == "aten::addmm" || name == "aten::addmm_" || name == "aten::baddbmm")
+    return 2 * count(at(1)) * static_cast<double>(at(2).size(-1));
   const bool attends = name.starts_with("aten::_scaled_dot_product");
   if (attends) {
     const bool backward = name.ends_with("_backward");

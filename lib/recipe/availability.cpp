@@ -40,7 +40,6 @@ constexpr Availability kTable[] = {
     {"/output/prometheus", "null"},
     {"/generation/kv_cache", "compute|fp16"},
     {"/generation/window", "null"},
-    {"/generation/logits", "last"},
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "kernels/attention.h"
+#include "kernels/composed.h"
 #include "kernels/linear.h"
 #include "kernels/linear_cross_entropy.h"
 #include "kernels/lora_linear.h"
@@ -228,6 +229,37 @@ TEST(Kernels, GradientsAreFiniteDifferences) {
       }
     }
   }
+}
+
+TEST(Kernels, ComposedOperationsComputeTheSame) {
+  torch::manual_seed(4);
+  const auto x = random({2, 5, 12}, torch::kFloat), y = random({2, 5, 12}, torch::kFloat);
+  const auto weight = random({12}, torch::kFloat);
+  const auto near = [](const Tensor& a, const Tensor& b) { expect_near(a, to_double(b), 1e-5, "composed"); };
+  near(composed_rms_norm(x, weight, 1e-5), rms_norm(x, weight, 1e-5));
+  near(composed_swiglu(x, y), swiglu(x, y));
+  const auto rope_in = rope_inputs(torch::kFloat);
+  near(composed_rope(rope_in[0], rope_in[1], rope_in[2]), rope(rope_in[0], rope_in[1], rope_in[2]));
+  const auto a = random({4, 12}, torch::kFloat), b = random({19, 4}, torch::kFloat),
+             w = random({19, 12}, torch::kFloat);
+  near(composed_lora_linear(x, {}, w, {}, a, b, 0.5), lora_linear(x, {}, w, {}, a, b, 0.5));
+  const auto labels = torch::randint(19, {2, 5}, torch::kLong);
+  const auto rows = x.narrow(1, 0, 4).reshape({-1, 12});
+  near(composed_cross_entropy(torch::linear(x, w), labels),
+       linear_cross_entropy(rows, w, labels.narrow(1, 1, 4).flatten(), 3));
+}
+
+TEST(Kernels, ComposedAdamWIsTheFusedOne) {
+  torch::manual_seed(5);
+  const auto start = random({33}, torch::kFloat), gradient = random({33}, torch::kFloat);
+  auto tensor = start.clone(), average = torch::zeros({33}), square = torch::zeros({33});
+  composed_adamw({tensor}, {gradient}, {average}, {square}, 0.1, {0.9, 0.999}, 0.01, 1e-8, 1);
+  auto fused = start.clone(), first = torch::zeros({33}), second = torch::zeros({33}), step = torch::ones({});
+  std::vector<Tensor> parameters{fused}, gradients{gradient}, averages{first}, squares{second}, none, steps{step};
+  at::_fused_adamw_(parameters, gradients, averages, squares, none, steps, 0.1, 0.9, 0.999, 0.01, 1e-8, false, false);
+  expect_near(tensor, to_double(fused), 1e-6, "parameters");
+  expect_near(average, to_double(first), 1e-6, "first moment");
+  expect_near(square, to_double(second), 1e-6, "second moment");
 }
 
 TEST(Kernels, ChunkedLossEqualsWholeLoss) {

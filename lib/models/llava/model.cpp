@@ -1,5 +1,6 @@
 #include "lib/models/llava/model.h"
 
+#include "kernels/composed.h"
 #include "kernels/linear.h"
 #include "kernels/linear_cross_entropy.h"
 #include "lib/base/errors.h"
@@ -106,6 +107,8 @@ Tensor LlavaModel::logits(const Tensor& hidden) const {
 Tensor LlavaModel::loss_sum(const Tensor& hidden, const Tensor& labels, int64_t chunk_tokens) const {
   const MemoryScope scope(MemoryCategory::kLogits);
   const ModuleScope module("lm_head");
+  if (kernels::is_composed(hidden) && chunk_tokens == 0)
+    return kernels::composed_cross_entropy(logits(hidden), to_device(labels, hidden.device()));
   const int64_t tokens = hidden.size(1);
   const auto device = hidden.device();
   const auto next = labels.narrow(1, 1, tokens - 1).flatten();  // position t predicts label t + 1
