@@ -83,8 +83,9 @@ void remove_old_checkpoints(const RunDirectory& run, const Recipe& recipe) {
     log_warning("{}: cannot be removed: {}", failed.name, failed.reason);
 }
 
-void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPosition& position, const AdamW& optimizer,
-                     const LossScaler& scaler, ModelParts& parts, double train_loss, std::optional<double> eval_loss) {
+void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPosition& position,
+                     const Optimizer& optimizer, const LossScaler& scaler, ModelParts& parts, double train_loss,
+                     std::optional<double> eval_loss) {
   CheckpointWriter writer(run.checkpoints(), position.step);
   save_run_state(writer.path(), position, optimizer, scaler);
   if (parts.adapter) save_adapter(*parts.model, *parts.adapter, writer.path());
@@ -123,10 +124,8 @@ int run_training(const TrainArguments& arguments, Command command) {
   auto options = step_options(recipe, inputs);
   auto scaler = make_loss_scaler(recipe);
   const auto schedule = make_schedule(recipe, total_steps);
-  AdamW optimizer(select_trained(model, training_choices(recipe)), {recipe.optimizer.betas, recipe.optimizer.eps});
+  const auto optimizer = make_optimizer(recipe, model);
   log_info("{}", trainables_table(model));
-  if (optimizer.tensors().empty())
-    throw usage_error("/freeze: everything is frozen and there is no LoRA: nothing would be trained");
   if (arguments.dry_run) return 0;
 
   // Where to begin.
@@ -137,7 +136,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   write_file_atomic(run.recipe(), print_recipe(recipe) + "\n");
   RunPosition position;
   if (const auto checkpoint = find_checkpoint(arguments.resume, run)) {
-    position = load_run_state(*checkpoint, optimizer, scaler);
+    position = load_run_state(*checkpoint, *optimizer, scaler);
     loader.seek(position.epoch, position.position, position.step);
     log_info("resumed from step {} ({})", position.step, checkpoint->string());
   }
@@ -163,7 +162,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   };
   const auto save_now = [&] {
     const PhaseScope phase("save");
-    save_checkpoint(run, recipe, position, optimizer, scaler, parts,
+    save_checkpoint(run, recipe, position, *optimizer, scaler, parts,
                     loss_since_save / static_cast<double>(std::max<int64_t>(1, steps_since_save)), eval_loss);
     loss_since_save = 0;
     steps_since_save = 0;
@@ -181,16 +180,16 @@ int run_training(const TrainArguments& arguments, Command command) {
                              }};
     const double factor = schedule.factor(position.step);
     const auto result =
-        train_step(model, micro, optimizer, position.step, factor, recipe.optimizer.max_grad_norm, options);
+        train_step(model, micro, *optimizer, position.step, factor, recipe.optimizer.max_grad_norm, options);
     const auto [loss, grad_norm] = result;
     const bool finite = result.finite();
     if (!finite && (recipe.precision.compute != Precision::kFp16 || ++skipped >= kMaxSkippedSteps))
       throw UserError(ExitCode::kInternal,
                       fmt::format("step {}: the loss is {} and the gradient norm {}; the first bad gradient is {}'s. "
                                   "Lower the learning rate, or compute in bf16 or fp32",
-                                  position.step + 1, loss, grad_norm, first_bad_gradient(optimizer.tensors())));
+                                  position.step + 1, loss, grad_norm, first_bad_gradient(optimizer->tensors())));
     if (position.step == 0)
-      for (const auto& name : without_gradient(optimizer.tensors()))
+      for (const auto& name : without_gradient(optimizer->tensors()))
         log_warning("{} got no gradient in the first step", name);
     if (finite) {
       skipped = 0;
@@ -198,7 +197,7 @@ int run_training(const TrainArguments& arguments, Command command) {
       ++steps_since_save;
     }
     scaler.update(finite);
-    zero_gradients(optimizer.tensors());
+    zero_gradients(optimizer->tensors());
     position = {position.step + 1, batch->epoch, batch->position_after};
     saved = false;
     eval_loss.reset();

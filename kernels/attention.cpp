@@ -1,8 +1,10 @@
 #include "kernels/attention.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_scaled_dot_product_efficient_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <torch/library.h>
 
 #include "kernels/composed.h"
 #include "kernels/cpu/dispatch.h"
@@ -60,45 +62,63 @@ Tensor scratch_like(const Tensor& q, int64_t bytes) {
   return torch::empty({at::get_num_threads(), bytes}, q.options().dtype(torch::kByte));
 }
 
+/// y and the logarithm of each query's sum of exponentials [B, H, Tq].
+std::tuple<Tensor, Tensor> forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
+                                       const std::optional<Tensor>& bias, bool causal) {
+  const auto shape = flash_shape(q, k, causal);
+  auto y = empty_transposed(q);
+  auto log_sum = torch::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(torch::kFloat));
+  cpu::dispatch_type(q, [&](auto type) {
+    using T = decltype(type);
+    const auto scratch = scratch_like(q, cpu::flash_forward_scratch<T>(shape));
+    if (q.is_meta() || q.numel() == 0) return;
+    const auto in = flash_inputs<T>(q, k, v, bias.value_or(Tensor()));
+    for_each_pair(shape, scratch, [&](int64_t pair, std::byte* own) {
+      cpu::flash_forward<T>(shape, in, pair, head_rows<T>(y), log_sum.data_ptr<float>(), own);
+    });
+  });
+  return {y, log_sum};
+}
+
+std::tuple<Tensor, Tensor, Tensor> backward_cpu(const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
+                                                const Tensor& y, const Tensor& log_sum,
+                                                const std::optional<Tensor>& bias, bool causal) {
+  const auto shape = flash_shape(q, k, causal);
+  auto dq = empty_transposed(q), dk = empty_transposed(k), dv = empty_transposed(v);
+  cpu::dispatch_type(q, [&](auto type) {
+    using T = decltype(type);
+    const auto scratch = scratch_like(q, cpu::flash_backward_scratch<T>(shape));
+    if (q.is_meta() || q.numel() == 0) return;
+    const auto in = flash_inputs<T>(q, k, v, bias.value_or(Tensor()));
+    const cpu::FlashGradients<T> out{head_rows<T>(dq), head_rows<T>(dk), head_rows<T>(dv)};
+    for_each_pair(shape, scratch, [&](int64_t pair, std::byte* own) {
+      cpu::flash_backward<T>(shape, in, pair, head_rows<const T>(y), head_rows<const T>(dy), log_sum.data_ptr<float>(),
+                             out, own);
+    });
+  });
+  return {dq, dk, dv};
+}
+
 struct CpuAttention : torch::autograd::Function<CpuAttention> {
   static Tensor forward(AutogradContext* context, const Tensor& q_any, const Tensor& k_any, const Tensor& v_any,
                         bool causal, const std::optional<Tensor>& any_bias) {
+    static const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::attention", "").typed<decltype(forward_cpu)>();
     const auto q = with_adjacent_channels(q_any), k = with_adjacent_channels(k_any), v = with_adjacent_channels(v_any);
     const auto bias = any_bias ? any_bias->to(q.scalar_type()) : Tensor();
-    const auto shape = flash_shape(q, k, causal);
-    auto y = empty_transposed(q);
-    auto log_sum = torch::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(torch::kFloat));
-    cpu::dispatch_type(q, [&](auto type) {
-      using T = decltype(type);
-      const auto scratch = scratch_like(q, cpu::flash_forward_scratch<T>(shape));
-      if (q.is_meta() || q.numel() == 0) return;
-      const auto in = flash_inputs<T>(q, k, v, bias);
-      for_each_pair(shape, scratch, [&](int64_t pair, std::byte* own) {
-        cpu::flash_forward<T>(shape, in, pair, head_rows<T>(y), log_sum.data_ptr<float>(), own);
-      });
-    });
+    const auto [y, log_sum] = op.call(q, k, v, optional(bias), causal);
     context->save_for_backward({q, k, v, y, log_sum, bias});
     context->saved_data["causal"] = causal;
     return y;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("vlmtune::attention_backward", "")
+                               .typed<decltype(backward_cpu)>();
     const auto saved = context->get_saved_variables();
-    const auto &q = saved[0], &k = saved[1], &v = saved[2], &y = saved[3], &log_sum = saved[4];
-    const auto dy = with_adjacent_channels(gradients[0]);
-    const auto shape = flash_shape(q, k, context->saved_data["causal"].toBool());
-    auto dq = empty_transposed(q), dk = empty_transposed(k), dv = empty_transposed(v);
-    cpu::dispatch_type(q, [&](auto type) {
-      using T = decltype(type);
-      const auto scratch = scratch_like(q, cpu::flash_backward_scratch<T>(shape));
-      if (q.is_meta() || q.numel() == 0) return;
-      const auto in = flash_inputs<T>(q, k, v, saved[5]);
-      const cpu::FlashGradients<T> out{head_rows<T>(dq), head_rows<T>(dk), head_rows<T>(dv)};
-      for_each_pair(shape, scratch, [&](int64_t pair, std::byte* own) {
-        cpu::flash_backward<T>(shape, in, pair, head_rows<const T>(y), head_rows<const T>(dy),
-                               log_sum.data_ptr<float>(), out, own);
-      });
-    });
+    const auto [dq, dk, dv] = op.call(with_adjacent_channels(gradients[0]), saved[0], saved[1], saved[2], saved[3],
+                                      saved[4], optional(saved[5]), context->saved_data["causal"].toBool());
     return {dq, dk, dv, Tensor(), Tensor()};
   }
 };
@@ -142,6 +162,22 @@ Tensor cuda_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool ca
 }
 
 }  // namespace
+
+TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
+  library.def("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, bool causal) -> (Tensor, Tensor)");
+  library.def(
+      "attention_backward(Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y, Tensor log_sum, Tensor? bias, bool "
+      "causal) "
+      "-> (Tensor, Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(vlmtune, CPU, library) {
+  library.impl("attention", forward_cpu);
+  library.impl("attention_backward", backward_cpu);
+}
+TORCH_LIBRARY_IMPL(vlmtune, Meta, library) {
+  library.impl("attention", forward_cpu);
+  library.impl("attention_backward", backward_cpu);
+}
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const Tensor& bias) {
   if (cpu::has_loop(q)) {

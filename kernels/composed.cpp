@@ -30,11 +30,9 @@ Tensor composed_swiglu(const Tensor& gate, const Tensor& up) {
   return torch::silu_(activated) * up;
 }
 
-Tensor composed_lora_linear(const Tensor& x, const Tensor& dropped, const Tensor& weight, const Tensor& bias,
-                            const Tensor& a, const Tensor& b, double scale) {
+Tensor composed_lora(const Tensor& y, const Tensor& x, const Tensor& a, const Tensor& b, double scale) {
   const auto type = x.scalar_type();  // autocast casts fp32 adapters
-  const auto y = torch::linear(x, weight, bias);
-  return y + torch::linear(torch::linear(dropped.defined() ? dropped : x, a.to(type)), b.to(type)) * scale;
+  return y + torch::linear(torch::linear(x, a.to(type)), b.to(type)) * scale;
 }
 
 Tensor composed_cross_entropy(const Tensor& logits, const Tensor& labels) {

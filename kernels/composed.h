@@ -17,9 +17,9 @@ bool is_composed(const torch::Tensor& x);
 torch::Tensor composed_rms_norm(const torch::Tensor& x, const torch::Tensor& weight, double eps);
 torch::Tensor composed_rope(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin);
 torch::Tensor composed_swiglu(const torch::Tensor& gate, const torch::Tensor& up);
-torch::Tensor composed_lora_linear(const torch::Tensor& x, const torch::Tensor& dropped, const torch::Tensor& weight,
-                                   const torch::Tensor& bias, const torch::Tensor& a, const torch::Tensor& b,
-                                   double scale);
+/// `y` is the base layer's output.
+torch::Tensor composed_lora(const torch::Tensor& y, const torch::Tensor& x, const torch::Tensor& a,
+                            const torch::Tensor& b, double scale);
 /// Sum over the labelled tokens of the cross entropy (loss/loss_utils.py): logits [B, T, V] of every position, made fp32;
 /// labels [B, T] with -100 for none, position t predicting label t + 1.
 torch::Tensor composed_cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels);

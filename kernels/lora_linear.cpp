@@ -23,17 +23,26 @@ void add_product(Tensor& y, const Tensor& x, const Tensor& weight, double scale)
     y.view({-1, y.size(-1)}).addmm_(as_rows(x), weight.t(), 1, scale);
 }
 
+Tensor base_product(const Tensor& x, const BaseWeight& weight, const Tensor& bias) {
+  return weight.quantized ? quantized_product(x, *weight.quantized, bias) : linear_product(x, weight.whole, bias);
+}
+
+Tensor base_input_gradient(const Tensor& dy, const BaseWeight& weight) {
+  return weight.quantized ? quantized_input_gradient(dy, *weight.quantized) : linear_product(dy, weight.whole.t());
+}
+
 struct LoraLinearFunction : torch::autograd::Function<LoraLinearFunction> {
   // Gradients are asked for by place among the tensors that are there: those that may be missing stand last.
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& a,
-                        const Tensor& b, double scale, const std::optional<Tensor>& dropped,
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& a, const Tensor& b,
+                        const BaseWeight& weight, double scale, const std::optional<Tensor>& dropped,
                         const std::optional<Tensor>& bias) {
     const auto type = x.scalar_type();
     const auto& input = dropped ? *dropped : x;
-    const auto low = linear_product(input, a.to(type));           // [..., r]
-    auto y = linear_product(x, weight, bias.value_or(Tensor()));  // [..., out]
+    const auto low = linear_product(input, a.to(type));         // [..., r]
+    auto y = base_product(x, weight, bias.value_or(Tensor()));  // [..., out]
     add_product(y, low, b.to(type), scale);
-    context->save_for_backward({input, low, weight, a, b});
+    context->save_for_backward({input, low, weight.whole, a, b});
+    context->saved_data["quantized"] = capsule_of(weight.quantized);
     context->saved_data["dropped"] = dropped.has_value();
     context->saved_data["scale"] = scale;
     return y;
@@ -41,23 +50,24 @@ struct LoraLinearFunction : torch::autograd::Function<LoraLinearFunction> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const auto &input = saved[0], &low = saved[1], &weight = saved[2], &a = saved[3], &b = saved[4];
+    const auto &input = saved[0], &low = saved[1], &a = saved[3], &b = saved[4];
+    const BaseWeight weight{saved[2], quantized_in(context->saved_data["quantized"])};
     const auto type = input.scalar_type();
     const double scale = context->saved_data["scale"].toDouble();
     const bool dropped = context->saved_data["dropped"].toBool();
     const auto& dy = gradients[0];
     const auto rows = as_rows(dy);
     Tensor dx, d_dropped, da, db;
-    if (context->needs_input_grad(3)) db = linear_product(rows.t(), as_rows(low).t()).to(b.scalar_type()).mul_(scale);
+    if (context->needs_input_grad(2)) db = linear_product(rows.t(), as_rows(low).t()).to(b.scalar_type()).mul_(scale);
     const auto d_low = linear_product(dy, b.to(type).t()).mul_(scale);  // [..., r]
-    if (context->needs_input_grad(2)) da = linear_product(as_rows(d_low).t(), as_rows(input).t()).to(a.scalar_type());
-    if (context->needs_input_grad(0)) dx = linear_product(dy, weight.t());
+    if (context->needs_input_grad(1)) da = linear_product(as_rows(d_low).t(), as_rows(input).t()).to(a.scalar_type());
+    if (context->needs_input_grad(0)) dx = base_input_gradient(dy, weight);
     if (dropped) {
-      if (context->needs_input_grad(4)) d_dropped = linear_product(d_low, a.to(type).t());
+      if (context->needs_input_grad(3)) d_dropped = linear_product(d_low, a.to(type).t());
     } else if (dx.defined()) {
       add_product(dx, d_low, a.to(type).t(), 1);
     }
-    return {dx, Tensor(), da, db, Tensor(), d_dropped, Tensor()};
+    return {dx, da, db, Tensor(), Tensor(), d_dropped, Tensor()};
   }
 };
 
@@ -65,14 +75,19 @@ std::optional<Tensor> optional(const Tensor& x) { return x.defined() ? std::opti
 
 }  // namespace
 
-Tensor lora_linear(const Tensor& x, const Tensor& dropped, const Tensor& weight, const Tensor& bias, const Tensor& a,
-                   const Tensor& b, double scale) {
-  if (is_composed(x)) return composed_lora_linear(x, dropped, weight, bias, a, b, scale);
+Tensor lora_linear(const Tensor& x, const Tensor& dropped, const BaseWeight& weight, const Tensor& bias,
+                   const Tensor& a, const Tensor& b, double scale) {
+  if (is_composed(x)) {
+    const auto y =
+        weight.quantized ? quantized_linear(x, weight.quantized, bias) : kernels::linear(x, weight.whole, bias);
+    return composed_lora(y, dropped.defined() ? dropped : x, a, b, scale);
+  }
   if (torch::GradMode::is_enabled())
-    return LoraLinearFunction::apply(x, weight, a, b, scale, optional(dropped), optional(bias));
+    return LoraLinearFunction::apply(x, a, b, weight, scale, optional(dropped), optional(bias));
   const auto type = x.scalar_type();
   const auto low = kernels::linear(dropped.defined() ? dropped : x, a.to(type), {});
-  return kernels::linear(x, weight, bias).add_(kernels::linear(low, b.to(type), {}), scale);
+  auto y = weight.quantized ? quantized_product(x, *weight.quantized, bias) : kernels::linear(x, weight.whole, bias);
+  return y.add_(kernels::linear(low, b.to(type), {}), scale);
 }
 
 }  // namespace vlmtune::kernels

@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = {  # room -> rooms it may include besides itself and base
     "base": set(),
     "checkpoint": set(), "text": set(), "image": set(), "recipe": set(), "runs": set(), "kernels": set(), "memory": {"kernels"},
-    "optim": {"memory"},
+    "optim": {"kernels", "memory"},
     "data": {"text", "image"},
     "nn": {"kernels", "memory"},
     "models": {"nn", "checkpoint", "image", "kernels", "memory"},  # image: the anyres geometry that data and model share

@@ -43,7 +43,7 @@ std::vector<std::string> attach(LlavaModel& model, const AdapterConfig& config, 
   model.visit_linears([&](const std::string& name, Linear& linear) {
     if (!config.targets(name)) return;
     const int64_t rank = config.rank_of(name);
-    const auto device = linear.weight.device();
+    const auto device = linear.device();
     const ModuleScope module(memory_module(name));
     linear.lora = std::make_unique<Lora>(
         Lora{.a = fresh_linear_values({rank, linear.in_features}, linear.in_features, name, seed, device),
@@ -151,9 +151,13 @@ void save_adapter(LlavaModel& model, const AdapterConfig& config, const fs::path
   write_adapter_config(config, dir);
 }
 
-void merge_adapter(LlavaModel& model) {
+void merge_adapter(LlavaModel& model, torch::ScalarType dequantized_type) {
   const torch::NoGradGuard no_grad;
-  model.visit_linears([](const std::string&, Linear& linear) {
+  model.visit_linears([&](const std::string&, Linear& linear) {
+    if (linear.quantized) {
+      linear.weight = kernels::dequantize(*linear.quantized, dequantized_type);
+      linear.quantized.reset();
+    }
     if (!linear.lora) return;
     const auto update =
         torch::matmul(linear.lora->b.to(torch::kFloat), linear.lora->a.to(torch::kFloat)) * linear.lora->scale;

@@ -58,7 +58,8 @@ AdapterConfig load_adapter(LlavaModel& model, const std::filesystem::path& dir);
 /// Writes `dir` so that the peft library restores LoRA and saved modules on the base model. Errors: io_error.
 void save_adapter(LlavaModel& model, const AdapterConfig& config, const std::filesystem::path& dir);
 
-/// Adds scale * B A to each adapted weight, in fp32, and drops the adapters. Each weight becomes a copy of its own type.
-void merge_adapter(LlavaModel& model);
+/// Adds scale * B A to each adapted weight, in fp32, and drops the adapters. Each weight becomes a copy of its own type;
+/// quantised ones become whole, of the given type.
+void merge_adapter(LlavaModel& model, torch::ScalarType dequantized_type = torch::kFloat);
 
 }  // namespace vlmtune

@@ -43,8 +43,29 @@ void check_tied_head(const std::map<std::string, Found>& index, const std::strin
                 head->second.checkpoint->path().string());
 }
 
+/// A tensor of a file that a dry run does without.
+Tensor stand_in(torch::IntArrayRef shape, torch::ScalarType type) {
+  const UncountedScope not_there;
+  return torch::empty(shape, torch::TensorOptions(torch::kMeta).dtype(type));
+}
+
+/// Where a tensor of the model goes.
+struct Slot {
+  Tensor& tensor;
+  bool trained = false;
+  Linear* quantized = nullptr;  ///< the layer that holds it in few bits instead
+};
+
 /// A frozen tensor that has its type already stays in the file's map when the CPU computes.
-void place(const Tensor& values, Tensor& slot, const WeightOptions& options, bool trained) {
+void place(const Tensor& values, const Slot& to, const WeightOptions& options) {
+  auto& [slot, trained, quantized] = to;
+  if (quantized != nullptr) {
+    const auto& [applies, type, double_quant] = options.quantization;
+    const auto source = options.device.is_meta() ? stand_in(values.sizes(), values.scalar_type()) : values;
+    quantized->quantized = kernels::quantize(source, type, double_quant);
+    slot = Tensor();
+    return;
+  }
   const auto wanted = trained ? options.trained_type : options.frozen_type;
   if (!trained && values.scalar_type() == wanted && kernels::kernel_device(options.device) == torch::kCPU) {
     slot = to_device(values, options.device);
@@ -54,13 +75,8 @@ void place(const Tensor& values, Tensor& slot, const WeightOptions& options, boo
   }
 }
 
-/// A tensor of a file that a dry run does without.
-Tensor stand_in(torch::IntArrayRef shape, torch::ScalarType type) {
-  const UncountedScope not_there;
-  return torch::empty(shape, torch::TensorOptions(torch::kMeta).dtype(type));
-}
-
-void load_tensor(const Found& found, Tensor& slot, const WeightOptions& options, bool trained) {
+void load_tensor(const Found& found, const Slot& to, const WeightOptions& options) {
+  auto& slot = to.tensor;
   const auto& entry = found.checkpoint->entry(found.name);
   const auto file = found.checkpoint->file_of(found.name).string();
   if (c10::IntArrayRef(entry.shape) != slot.sizes())
@@ -71,8 +87,8 @@ void load_tensor(const Found& found, Tensor& slot, const WeightOptions& options,
   if (type != torch::kFloat && type != torch::kHalf && type != torch::kBFloat16 && type != torch::kDouble)
     throw input_error("{}: tensor \"{}\" is of type {}, which is not computed with: convert it to F32, F16 or BF16",
                       file, found.name, entry.dtype);
-  place(values, slot, options, trained);
-  if (slot.data_ptr() != values.data_ptr()) found.checkpoint->drop(found.name);
+  place(values, to, options);
+  if (!slot.defined() || slot.data_ptr() != values.data_ptr()) found.checkpoint->drop(found.name);
 }
 
 }  // namespace
@@ -83,18 +99,24 @@ void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, c
   if (tied && !options.device.is_meta())
     check_tied_head(index,
                     model.has_vision() ? "model.language_model.embed_tokens.weight" : "model.embed_tokens.weight");
+  std::map<std::string, Linear*> quantized;
+  model.visit_linears([&](const std::string& module, Linear& linear) {
+    const auto name = module + ".weight";
+    if (options.quantization.applies(module) && !options.is_trained(name)) quantized[name] = &linear;
+  });
   std::string missing;
   model.visit([&](const std::string& name, Tensor& slot) {
-    const bool trained = options.is_trained(name);
+    const auto layer = quantized.find(name);
+    const Slot to{slot, options.is_trained(name), layer == quantized.end() ? nullptr : layer->second};
     const ModuleScope module(memory_module(name));
     const auto at = index.find(name);
     if (at != index.end()) {
-      load_tensor(at->second, slot, options, trained);
+      load_tensor(at->second, to, options);
       index.erase(at);
     } else if (const auto values = options.fresh(name, slot.sizes())) {
-      slot = values->to(trained ? options.trained_type : options.frozen_type);
+      slot = values->to(to.trained ? options.trained_type : options.frozen_type);
     } else if (options.stand_in_type) {
-      place(stand_in(slot.sizes(), *options.stand_in_type), slot, options, trained);
+      place(stand_in(slot.sizes(), *options.stand_in_type), to, options);
     } else if (missing.empty()) {
       missing = name;
     }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/quantized.h"
 #include "lib/checkpoint/checkpoint.h"
 #include "lib/models/llava/model.h"
 #include "lib/models/names.h"
@@ -17,6 +18,13 @@ struct WeightSource {
   PartKind kind = PartKind::kWhole;
 };
 
+/// Which frozen linear layers are held in few bits, and how.
+struct QuantizationOptions {
+  std::function<bool(const std::string& module)> applies = [](const std::string&) { return false; };
+  kernels::QuantType type = kernels::QuantType::kNf4;
+  bool double_quant = true;
+};
+
 struct WeightOptions {
   /// Where the model computes. On the meta device no file is read, only its header.
   torch::Device device = torch::kCPU;
@@ -25,6 +33,7 @@ struct WeightOptions {
   torch::ScalarType frozen_type = torch::kFloat;
   /// Type of tensors that will be trained; these are always copies.
   torch::ScalarType trained_type = torch::kFloat;
+  QuantizationOptions quantization;
   std::function<bool(const std::string& name)> is_trained = [](const std::string&) { return false; };
   /// For a dry run without files: the type that missing tensors have in the file that is not there.
   std::optional<torch::ScalarType> stand_in_type;
@@ -33,7 +42,7 @@ struct WeightOptions {
       [](const std::string&, torch::IntArrayRef) { return std::nullopt; };
 };
 
-/// Tensors that are used in the mapped files count in the device's account as well. Errors: input_error that names the tensor that is
+/// Linear layers are quantised one at a time as they are read. Tensors that are used in the mapped files count in the device's account as well. Errors: input_error that names the tensor that is
 /// missing, unexpected, of another shape or of a type that cannot be computed with.
 void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options);
 

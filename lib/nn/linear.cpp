@@ -19,14 +19,17 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias) : in_features(in), out_f
 
 Tensor Linear::forward(const Tensor& x, bool training) const {
   const auto type = x.scalar_type();
-  const auto own_weight = weight.to(type), own_bias = bias.defined() ? bias.to(type) : bias;
-  if (!lora) return kernels::linear(x, own_weight, own_bias);  // [..., out]
-  const auto dropped = training && lora->dropout > 0 ? kernels::dropout(x, lora->dropout) : Tensor();
-  return kernels::lora_linear(x, dropped, own_weight, own_bias, lora->a, lora->b, lora->scale);
+  const auto own_bias = bias.defined() ? bias.to(type) : bias;
+  const kernels::BaseWeight base{quantized ? Tensor() : weight.to(type), quantized};
+  if (lora) {
+    const auto dropped = training && lora->dropout > 0 ? kernels::dropout(x, lora->dropout) : Tensor();
+    return kernels::lora_linear(x, dropped, base, own_bias, lora->a, lora->b, lora->scale);  // [..., out]
+  }
+  return quantized ? kernels::quantized_linear(x, quantized, own_bias) : kernels::linear(x, base.whole, own_bias);
 }
 
 void Linear::visit(const std::string& name, const TensorVisitor& visitor) {
-  visitor(name + ".weight", weight);
+  if (!quantized) visitor(name + ".weight", weight);
   if (bias.defined()) visitor(name + ".bias", bias);
   if (lora) {
     visitor(name + ".lora_A.weight", lora->a);

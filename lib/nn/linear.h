@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 
+#include "kernels/quantized.h"
 #include "lib/nn/types.h"
 
 namespace vlmtune {
@@ -16,8 +17,9 @@ struct Lora {
 
 struct Linear {
   int64_t in_features = 0, out_features = 0;
-  Tensor weight;  // [out, in]
-  Tensor bias;    // [out], undefined without bias
+  Tensor weight;                    // [out, in]
+  kernels::QuantizedPtr quantized;  // in place of `weight`
+  Tensor bias;                      // [out], undefined without bias
   std::unique_ptr<Lora> lora;
 
   Linear() = default;
@@ -26,7 +28,8 @@ struct Linear {
 
   /// x [..., in] -> [..., out] in x's type. `training` switches LoRA's dropout on.
   Tensor forward(const Tensor& x, bool training = false) const;
-  /// Shows weight, bias, and the adapter as PEFT names it (lora_A.weight, lora_B.weight).
+  torch::Device device() const { return quantized ? quantized->codes.device() : weight.device(); }
+  /// Shows weight (unless it is quantised), bias, and the adapter as PEFT names it (lora_A.weight, lora_B.weight).
   void visit(const std::string& name, const TensorVisitor& visitor);
 };
 

@@ -65,6 +65,17 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
 
 }  // namespace
 
+RecomputePolicy RecomputePolicy::parse(const std::string& text) {
+  constexpr std::string_view kEvery = "every:";
+  RecomputePolicy policy(text == "full");
+  if (text == "selective") policy.part = Part::kMlp;
+  if (text.starts_with(kEvery)) {
+    policy.part = Part::kBlock;
+    policy.every = std::stoll(text.substr(kEvery.size()));
+  }
+  return policy;
+}
+
 bool recomputing() { return t_recomputing; }
 
 Tensor require_input_grad(const Tensor& x) { return x.requires_grad() ? x : x.detach().requires_grad_(true); }

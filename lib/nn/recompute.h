@@ -4,6 +4,22 @@
 
 namespace vlmtune {
 
+/// Which parts of a stack of blocks are run again in backward: nothing, whole blocks (one in `every`), or each block's MLP,
+/// which keeps most of what a block keeps and costs about half of it to run again.
+struct RecomputePolicy {
+  enum class Part { kNothing, kBlock, kMlp };
+  Part part = Part::kNothing;
+  int64_t every = 1;
+
+  RecomputePolicy() = default;
+  RecomputePolicy(bool blocks) : part(blocks ? Part::kBlock : Part::kNothing) {}
+  /// From "none", "full", "selective" (the MLPs) or "every:N".
+  static RecomputePolicy parse(const std::string& text);
+  bool anything() const { return part != Part::kNothing; }
+  bool block(size_t index) const { return part == Part::kBlock && static_cast<int64_t>(index) % every == 0; }
+  bool mlp() const { return part == Part::kMlp; }
+};
+
 /// block(x), without keeping what the block computes inside. Parameters that the block uses get their gradients when
 /// the second run is differentiated. Random numbers (dropout) are the same in both runs. x must require a gradient when
 /// any parameter inside does, since the engine only comes by where a gradient flows; see `require_input_grad`.

@@ -1,69 +1,67 @@
 #include "lib/optim/adamw.h"
 
 #include "kernels/composed.h"
-#include "lib/base/errors.h"
-#include "lib/memory/scope.h"
+#include "kernels/optimizer_steps.h"
 
 namespace vlmtune {
+namespace {
+
+constexpr int64_t kSmallestIn8Bits = 4096;  // bitsandbytes' min_8bit_size
+
+}  // namespace
 
 AdamW::AdamW(std::vector<TrainedTensor> tensors, const AdamWOptions& options)
-    : tensors_(std::move(tensors)), moments_(tensors_.size()), options_(options) {}
+    : Optimizer(std::move(tensors)), options_(options) {}
+
+Optimizer::State AdamW::fresh_state(const torch::Tensor& tensor) const {
+  return {{"exp_avg", torch::zeros_like(tensor)},
+          {"exp_avg_sq", torch::zeros_like(tensor)},
+          {"step", torch::zeros({}, torch::kFloat)}};  // a fp32 scalar, as the fused kernel wants it
+}
+
+void AdamW::update(const TrainedTensor& trained, const torch::Tensor& gradient, State& state, double rate) {
+  state.at("step") += 1;  // the fused kernel leaves counting to its caller
+  std::vector<torch::Tensor> parameters{trained.tensor}, gradients{gradient}, averages{state.at("exp_avg")},
+      squares{state.at("exp_avg_sq")}, maxima, steps{state.at("step")};
+  if (kernels::is_composed(trained.tensor)) {
+    const std::array operands{&parameters, &gradients, &averages, &squares};
+    for (size_t k = 0; k < operands.size(); ++k) composed_[k].push_back(operands[k]->front());
+    return;
+  }
+  at::_fused_adamw_(parameters, gradients, averages, squares, maxima, steps, rate, options_.betas[0], options_.betas[1],
+                    trained.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
+}
 
 void AdamW::step(double rate_factor) {
+  Optimizer::step(rate_factor);
+  auto& [parameters, gradients, averages, squares] = composed_;
+  if (parameters.empty()) return;
   const torch::NoGradGuard no_grad;
-  const MemoryScope scope(MemoryCategory::kOptimizer);
-  std::array<std::vector<torch::Tensor>, 4> composed;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    auto& [name, tensor, rate, decay, module] = tensors_[i];
-    const ModuleScope of_tensor(module);
-    auto& moments = moments_[i];
-    if (!tensor.grad().defined()) continue;
-    if (!moments.average.defined())
-      moments = {torch::zeros_like(tensor), torch::zeros_like(tensor), torch::zeros({}, torch::kFloat)};
-    moments.step += 1;  // the fused kernel leaves counting to its caller
-    if (kernels::is_composed(tensor)) {
-      const std::array operands{tensor, tensor.grad(), moments.average, moments.square};
-      for (size_t k = 0; k < operands.size(); ++k) composed[k].push_back(operands[k]);
-      continue;
-    }
-    std::vector<torch::Tensor> parameters{tensor}, gradients{tensor.grad().to(tensor.scalar_type())},
-        averages{moments.average}, squares{moments.square}, maxima, steps{moments.step};
-    at::_fused_adamw_(parameters, gradients, averages, squares, maxima, steps, rate * rate_factor, options_.betas[0],
-                      options_.betas[1], decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
-  }
-  const auto& [parameters, gradients, averages, squares] = composed;
-  if (!parameters.empty())
-    kernels::composed_adamw(parameters, gradients, averages, squares, tensors_[0].learning_rate, options_.betas, 0,
-                            options_.eps, 1);
+  kernels::composed_adamw(parameters, gradients, averages, squares, tensors()[0].learning_rate, options_.betas, 0,
+                          options_.eps, 1);
+  for (auto& operands : composed_) operands.clear();
 }
 
-std::map<std::string, torch::Tensor> AdamW::state() const {
-  std::map<std::string, torch::Tensor> state;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (!moments_[i].average.defined()) continue;
-    state[tensors_[i].name + ".exp_avg"] = moments_[i].average;
-    state[tensors_[i].name + ".exp_avg_sq"] = moments_[i].square;
-    state[tensors_[i].name + ".step"] = moments_[i].step;
-  }
-  return state;
+Optimizer::State AdamW8bit::fresh_state(const torch::Tensor& tensor) const {
+  if (tensor.numel() < kSmallestIn8Bits) return AdamW::fresh_state(tensor);
+  const auto blocks = kernels::num_state_blocks(tensor.numel());
+  const auto codes = tensor.options().dtype(torch::kByte), scales = tensor.options().dtype(torch::kFloat);
+  return {{"exp_avg.codes", torch::zeros({tensor.numel()}, codes)},
+          {"exp_avg.scales", torch::zeros({blocks}, scales)},
+          {"exp_avg_sq.codes", torch::zeros({tensor.numel()}, codes)},
+          {"exp_avg_sq.scales", torch::zeros({blocks}, scales)},
+          {"step", torch::zeros({}, torch::kFloat)}};
 }
 
-void AdamW::load_state(const std::map<std::string, torch::Tensor>& state) {
-  size_t used = 0;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const auto take = [&](const char* part, torch::IntArrayRef shape) {
-      const auto at = state.find(tensors_[i].name + part);
-      if (at == state.end()) throw input_error("the saved optimizer state lacks {}{}", tensors_[i].name, part);
-      if (at->second.sizes() != shape)
-        throw input_error("the saved optimizer state {}{} has another shape", tensors_[i].name, part);
-      ++used;
-      return at->second.clone();
-    };
-    if (!state.contains(tensors_[i].name + ".step")) continue;
-    const auto shape = tensors_[i].tensor.sizes();
-    moments_[i] = {take(".exp_avg", shape), take(".exp_avg_sq", shape), take(".step", {})};
-  }
-  if (used != state.size()) throw input_error("the saved optimizer state holds tensors that this run does not train");
+void AdamW8bit::update(const TrainedTensor& trained, const torch::Tensor& gradient, State& state, double rate) {
+  if (!state.contains("exp_avg.codes")) return AdamW::update(trained, gradient, state, rate);
+  state.at("step") += 1;
+  auto tensor = trained.tensor;
+  kernels::adamw_8bit_step(tensor, gradient,
+                           {state.at("exp_avg.codes"), state.at("exp_avg.scales"), state.at("exp_avg_sq.codes"),
+                            state.at("exp_avg_sq.scales")},
+                           {rate, options().betas, options().eps, trained.weight_decay},
+                           state.at("step").item<double>());
 }
 
 }  // namespace vlmtune

@@ -1,11 +1,8 @@
 // AdamW (Loshchilov & Hutter 2017, arXiv 1711.05101), one fused pass over parameter, gradient and both moments.
 #pragma once
 #include <array>
-#include <map>
-#include <string>
-#include <vector>
 
-#include "lib/optim/trained_tensor.h"
+#include "lib/optim/optimizer.h"
 
 namespace vlmtune {
 
@@ -14,28 +11,31 @@ struct AdamWOptions {
   double eps = 1e-8;
 };
 
-class AdamW {
+/// State: exp_avg and exp_avg_sq as the tensor, step.
+class AdamW : public Optimizer {
  public:
   AdamW(std::vector<TrainedTensor> tensors, const AdamWOptions& options);
+  void step(double rate_factor) override;
 
-  /// One update with each tensor's learning rate times `rate_factor`. Tensors without a gradient stay as they are.
-  void step(double rate_factor);
-
-  const std::vector<TrainedTensor>& tensors() const { return tensors_; }
-
-  /// The moments and step counts: "<name>.exp_avg", "<name>.exp_avg_sq", "<name>.step". Tensors that were never updated
-  /// have none.
-  std::map<std::string, torch::Tensor> state() const;
-  /// Puts a saved state back. Errors: input_error that names a tensor of another shape or of no parameter.
-  void load_state(const std::map<std::string, torch::Tensor>& state);
+ protected:
+  State fresh_state(const torch::Tensor& tensor) const override;
+  void update(const TrainedTensor& trained, const torch::Tensor& gradient, State& state, double rate) override;
+  const AdamWOptions& options() const { return options_; }
 
  private:
-  struct Moments {
-    torch::Tensor average, square, step;  // step: a fp32 scalar, as the fused kernel wants it
-  };
-  std::vector<TrainedTensor> tensors_;
-  std::vector<Moments> moments_;
   AdamWOptions options_;
+  std::array<std::vector<torch::Tensor>, 4> composed_;  // what a composed step updates together
+};
+
+/// AdamW with moments in 8 bits, in blocks of 256 neighbours that share a scale (Dettmers et al. 2021, arXiv 2110.02861), as
+/// bitsandbytes has it. State: codes and scales of both moments, step; tensors of fewer than 4096 elements keep fp32 moments.
+class AdamW8bit : public AdamW {
+ public:
+  using AdamW::AdamW;
+
+ protected:
+  State fresh_state(const torch::Tensor& tensor) const override;
+  void update(const TrainedTensor& trained, const torch::Tensor& gradient, State& state, double rate) override;
 };
 
 }  // namespace vlmtune

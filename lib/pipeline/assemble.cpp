@@ -56,6 +56,22 @@ RowFormat to_row_format(DataFormat format) {
   }
 }
 
+/// The frozen linear layers that /quantization is about.
+QuantizationOptions quantization_options(const QuantizationRecipe& recipe) {
+  QuantizationOptions options;
+  if (recipe.bits == 16) return options;
+  options.type = recipe.type == QuantizationType::kNf4    ? kernels::QuantType::kNf4
+                 : recipe.type == QuantizationType::kInt4 ? kernels::QuantType::kInt4
+                                                          : kernels::QuantType::kInt8;
+  options.double_quant = recipe.double_quant;
+  options.applies = [skipped = recipe.skip_modules](const std::string& module) {
+    const auto path = "." + module + ".";
+    return std::none_of(skipped.begin(), skipped.end(),
+                        [&](const auto& name) { return path.find("." + name + ".") != std::string::npos; });
+  };
+  return options;
+}
+
 bool has_weights(const fs::path& path) {
   if (!fs::is_directory(path)) return fs::exists(path);
   for (const auto& entry : fs::directory_iterator(path))
@@ -162,6 +178,7 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
   if (recipe.model.projector) add(*recipe.model.projector, PartKind::kProjector);
   options.frozen_type = to_scalar_type(recipe.precision.parameters);
   options.trained_type = trained_type;
+  options.quantization = quantization_options(recipe.quantization);
   const bool trains = command != Command::kInfer;
   const auto choices = training_choices(recipe);
   if (trains) options.is_trained = [choices](const std::string& name) { return is_trained(name, choices); };
@@ -209,12 +226,25 @@ StepOptions step_options(const Recipe& recipe, const InputParts& inputs) {
   StepOptions options;
   options.compute_type = to_scalar_type(recipe.precision.compute);
   options.mode = {.training = true,
-                  .language_checkpointing = recipe.memory.checkpointing == "full",
-                  .vision_checkpointing = recipe.memory.vision_checkpointing == "full" && !recipe.freeze.vision_tower};
+                  .language_checkpointing = RecomputePolicy::parse(recipe.memory.checkpointing),
+                  .vision_checkpointing = recipe.freeze.vision_tower
+                                              ? RecomputePolicy()
+                                              : RecomputePolicy::parse(recipe.memory.vision_checkpointing)};
   options.loss_chunk_tokens = recipe.memory.loss_chunk_tokens;
   options.pad_id = inputs.pad_id;
   options.seed = static_cast<uint64_t>(recipe.train.seed);
   return options;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, LlavaModel& model) {
+  auto trained = select_trained(model, training_choices(recipe));
+  if (trained.empty())
+    throw usage_error("/freeze: everything is frozen and there is no LoRA: nothing would be trained");
+  const auto& o = recipe.optimizer;
+  if (o.name == OptimizerName::kLion) return std::make_unique<Lion>(std::move(trained), o.betas);
+  const AdamWOptions options{o.betas, o.eps};
+  if (o.name == OptimizerName::kAdamw8bit) return std::make_unique<AdamW8bit>(std::move(trained), options);
+  return std::make_unique<AdamW>(std::move(trained), options);
 }
 
 Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {

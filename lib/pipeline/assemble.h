@@ -10,6 +10,7 @@
 #include "lib/models/llava/model.h"
 #include "lib/models/weights.h"
 #include "lib/optim/adamw.h"
+#include "lib/optim/lion.h"
 #include "lib/optim/loss_scaler.h"
 #include "lib/optim/schedule.h"
 #include "lib/recipe/recipe.h"
@@ -54,6 +55,8 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
 torch::ScalarType to_scalar_type(Precision precision);
 TrainingChoices training_choices(const Recipe& recipe);
 StepOptions step_options(const Recipe& recipe, const InputParts& inputs);
+/// Errors: usage_error when nothing would be trained.
+std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, LlavaModel& model);
 Schedule make_schedule(const Recipe& recipe, int64_t total_steps);
 LossScaler make_loss_scaler(const Recipe& recipe);
 LoaderOptions loader_options(const Recipe& recipe);

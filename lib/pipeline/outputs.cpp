@@ -134,7 +134,7 @@ void write_final(const Recipe& recipe, const InputParts& inputs, ModelParts& par
   }
   log_info("wrote {}", (out / "final").string());
   if (!recipe.output.merge_adapter || !parts.adapter) return;
-  merge_adapter(*parts.model);
+  merge_adapter(*parts.model, to_scalar_type(recipe.precision.parameters));
   write_whole_model(recipe, inputs, parts, out / "merged");
   log_info("wrote {}", (out / "merged").string());
 }

@@ -11,6 +11,7 @@
 #include "lib/image/anyres.h"
 #include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
+#include "lib/profile/host_rates.h"
 #include "lib/train/trainables.h"
 
 namespace vlmtune {
@@ -34,6 +35,7 @@ MemoryAccounts new_accounts(torch::DeviceType type) {
 }
 
 DeviceRates rates_of(const Hardware& hardware) {
+  if (hardware.device == "cpu" && hardware.flops.empty()) return host_rates();
   return {hardware.flops, hardware.memory_bandwidth_bytes_per_s.value_or(0)};
 }
 
@@ -99,10 +101,7 @@ int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
 StepTime run_training(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts,
                       RooflineRecorder& roofline) {
   const auto options = step_options(recipe, inputs);
-  AdamW optimizer(select_trained(*parts.model, training_choices(recipe)),
-                  {recipe.optimizer.betas, recipe.optimizer.eps});
-  if (optimizer.tensors().empty())
-    throw usage_error("/freeze: everything is frozen and there is no LoRA: nothing would be trained");
+  const auto optimizer = make_optimizer(recipe, *parts.model);
   const std::vector<Example> rows(
       static_cast<size_t>(recipe.train.per_device_batch_size),
       longest_row(inputs.config, recipe.data.max_length, most_images(recipe, inputs.config)));
@@ -116,10 +115,11 @@ StepTime run_training(const Recipe& recipe, const InputParts& inputs, const Mode
   for (int64_t step = 0; step < kDrySteps; ++step) {
     roofline.reset();
     begun.clear();
-    train_step(*parts.model, micro, optimizer, step, 1, recipe.optimizer.max_grad_norm, options);
-    zero_gradients(optimizer.tensors());
+    train_step(*parts.model, micro, *optimizer, step, 1, recipe.optimizer.max_grad_norm, options);
+    zero_gradients(optimizer->tensors());
   }
   auto time = roofline.time();
+  { const PhaseScope phase("save"); }  // files are written from what is there
   if (micro_batches > run) time += (begun[1] - begun[0]) * static_cast<double>(micro_batches - run);
   return time;
 }
@@ -199,7 +199,8 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
   inputs.config = model_config(recipe);
   if (inputs.config.vision && inputs.config.image_token_id < 0)
     inputs.config.image_token_id = inputs.config.text.vocab_size;
-  RooflineRecorder roofline(rates_of(recipe.hardware));
+  const auto rates = rates_of(recipe.hardware);
+  RooflineRecorder roofline(rates);
   DryRun result;
   {
     const auto trained_type =
@@ -218,7 +219,7 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
       time = run_training(recipe, inputs, parts, roofline);
     }
     result.report = new_report(recipe, command, options.context_bytes.value_or(recipe.hardware.context_bytes));
-    if (recipe.hardware.memory_bandwidth_bytes_per_s) result.report.time = time;
+    if (rates.bytes > 0) result.report.time = time;
   }
   result.ledger = ledger;
   return result;

@@ -48,13 +48,13 @@ FittingPlan plan_memory(const Recipe& recipe, Command command, const std::set<st
   std::optional<int64_t> limit;
   const auto may_take = [](int64_t capacity) { return capacity - capacity / 50; };
   const auto is_free = [&](const Technique& t) {
-    return t.keeps_results && t.applies(recipe, command) && is_open(t, fixed);
+    return t.may_be_planned && t.applies(recipe, command) && is_open(t, fixed);
   };
   Recipe fastest = recipe;
   for (const auto& technique : techniques())
     if (is_free(technique))
       technique.turn_off(fastest);
-    else if (technique.keeps_results && technique.applies(recipe, command))
+    else if (technique.may_be_planned && technique.applies(recipe, command))
       for (const char* key : technique.keys)
         if (key != nullptr && fixed.contains(key)) plan.kept.emplace_back(key);
   const auto look = [&](Subset subset) {

@@ -32,7 +32,7 @@ double operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> in
   if (name == "aten::mm" || name == "aten::bmm") return 2 * count(at(0)) * static_cast<double>(at(1).size(-1));
   if (name == "aten::addmm" || name == "aten::addmm_" || name == "aten::baddbmm")
     return 2 * count(at(1)) * static_cast<double>(at(2).size(-1));
-  const bool attends = name.starts_with("aten::_scaled_dot_product");
+  const bool attends = name.starts_with("aten::_scaled_dot_product") || name.starts_with("vlmtune::attention");
   if (attends) {
     const bool backward = name.ends_with("_backward");
     const auto q = at(backward ? 1 : 0), k = at(backward ? 2 : 1);
@@ -45,6 +45,9 @@ double operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> in
 std::string precision_of(torch::ScalarType type) {
   return type == torch::kBFloat16 ? "bf16" : type == torch::kHalf ? "fp16" : type == torch::kChar ? "int8" : "fp32";
 }
+
+/// Making room for a result is no work, and no reason to look for the work inside.
+bool only_allocates(std::string_view name) { return name.starts_with("aten::empty"); }
 
 /// An operator under way: its inputs can only be looked at when it begins.
 struct Call : at::ObserverContext {
@@ -67,7 +70,7 @@ struct RooflineRecorder::State {
 
   std::unique_ptr<Call> begin(const at::RecordFunction& function) {
     auto call = std::make_unique<Call>();
-    if (innermost != nullptr) innermost->has_inner = true;
+    if (innermost != nullptr && !only_allocates(function.name())) innermost->has_inner = true;
     call->outer = std::exchange(innermost, call.get());
     call->flops = operator_flops(function.name(), function.inputs());
     for (const auto& value : function.inputs())
@@ -95,7 +98,7 @@ struct RooflineRecorder::State {
         const bool view = std::find(call.storages.begin(), call.storages.end(), storage_of(y)) != call.storages.end();
         moves_data = moves_data || !view;
       });
-    if (!call.on_meta || !moves_data || name.starts_with("aten::empty")) return;
+    if (!call.on_meta || !moves_data || only_allocates(name)) return;
     flops += call.flops;
     const auto rate = rates.flops.find(precision_of(call.type.value_or(torch::kFloat)));
     const double compute = rate != rates.flops.end() && rate->second > 0 ? call.flops / rate->second : 0;

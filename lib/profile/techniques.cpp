@@ -44,6 +44,23 @@ constexpr Technique kTechniques[] = {
        r.train.per_device_batch_size *= r.train.gradient_accumulation_steps;
        r.train.gradient_accumulation_steps = 1;
      }},
+    {"optimizer.name: adamw8bit",
+     {"/optimizer/name", nullptr},
+     true,
+     [](const Recipe& r, Command) { return r.optimizer.name == OptimizerName::kAdamw8bit; },
+     [](const Recipe& r, Command c) { return trains(c) && r.optimizer.name != OptimizerName::kLion; },
+     [](Recipe& r) { r.optimizer.name = OptimizerName::kAdamw8bit; },
+     [](Recipe& r) { r.optimizer.name = OptimizerName::kAdamw; }},
+    {"quantization.bits: 4",
+     {"/quantization/bits", nullptr},
+     true,
+     [](const Recipe& r, Command) { return r.quantization.bits < 16; },
+     [](const Recipe& r, Command c) { return !trains(c) || r.freeze.language_model; },
+     [](Recipe& r) {
+       r.quantization.bits = 4;
+       if (r.quantization.type == QuantizationType::kInt8) r.quantization.type = QuantizationType::kNf4;
+     },
+     [](Recipe& r) { r.quantization.bits = 16; }},
     {"16-bit weights",
      {"/precision/parameters", nullptr},
      false,

@@ -10,7 +10,7 @@ namespace vlmtune {
 struct Technique {
   const char* name;
   std::array<const char*, 2> keys;  ///< what it changes, as JSON pointers; null: no second one
-  bool keeps_results;               ///< to rounding: a planner may choose it
+  bool may_be_planned;              ///< a planner may choose it: results stay, to rounding or nearly (QLoRA)
   bool (*is_on)(const Recipe& recipe, Command command);
   /// Whether it can do anything for this recipe.
   bool (*applies)(const Recipe& recipe, Command command);

@@ -26,6 +26,11 @@ void check_model_and_image(const Recipe& r, const std::string& origin) {
     log_warning("{}: image.grid_pinpoints has no effect with image.aspect_ratio {}", origin, r.image.aspect_ratio);
 }
 
+void check_quantization(const QuantizationRecipe& q, const std::string& origin) {
+  if (q.bits != 16 && (q.bits == 8) != (q.type == QuantizationType::kInt8))
+    throw usage_error("{}: /quantization/type: {} bits are {}", origin, q.bits, q.bits == 8 ? "int8" : "nf4 or int4");
+}
+
 void check_training(const Recipe& r, Command command, const std::string& origin) {
   if (command == Command::kPretrain && r.freeze.vision_tower && r.freeze.projector && r.freeze.language_model)
     throw usage_error("{}: /freeze: everything is frozen, expected at least one part to train", origin);
@@ -59,6 +64,7 @@ void check_recipe(const Recipe& recipe, Command command, const std::string& orig
     throw usage_error("{}: /memory/budget: found \"{}\", expected a size such as 8GB or 7.5GiB", origin,
                       *recipe.memory.budget);
   check_model_and_image(recipe, origin);
+  check_quantization(recipe.quantization, origin);
   if (command != Command::kInfer) check_training(recipe, command, origin);
   if (require_inputs) check_inputs(recipe, command, origin);
 }

@@ -149,7 +149,7 @@ void visit_fields(V& v, QuantizationRecipe& s) {
   v({"bits", kByAll, "bits of a frozen weight; 16: not quantised", {}, "4|8|16"}, s.bits);
   v({"type", kByAll, "number format of a quantised weight"}, s.type);
   v({"double_quant", kByAll, "quantise the block scales too"}, s.double_quant);
-  v({"skip_modules", kByAll, "modules that stay whole"}, s.skip_modules);
+  v({"skip_modules", kByAll, "modules that stay whole, by any part of their name"}, s.skip_modules);
 }
 
 template <typename V>

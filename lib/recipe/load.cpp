@@ -19,6 +19,10 @@ Recipe implied_defaults(const Object& document, Command command) {
     recipe.optimizer.learning_rate = 2e-5;  // LLaVA's stage 2; the projector's 1e-3 would wreck a language model
     recipe.data.group_by_modality_length = true;
   }
+  if (const Value* bits = find_setting(document, "quantization", "bits"); bits != nullptr && *bits == Value(int64_t{8}))
+    recipe.quantization.type = QuantizationType::kInt8;
+  if (const Value* name = find_setting(document, "optimizer", "name"); name != nullptr && *name == Value("lion"))
+    recipe.optimizer.betas = {0.9, 0.99};  // the paper's
   if (find_setting(document, "schedule", "warmup_steps") != nullptr) recipe.schedule.warmup_ratio = 0;
   return recipe;
 }

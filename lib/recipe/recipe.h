@@ -119,7 +119,7 @@ struct QuantizationRecipe {
   int64_t bits = 16;  // 4|8|16; 16 = not quantised
   QuantizationType type = QuantizationType::kNf4;
   bool double_quant = true;
-  std::vector<std::string> skip_modules;
+  std::vector<std::string> skip_modules{"vision_tower", "multi_modal_projector", "lm_head"};
   bool operator==(const QuantizationRecipe&) const = default;
 };
 
@@ -149,7 +149,7 @@ struct OffloadRecipe {
 struct MemoryRecipe {
   std::optional<std::string> budget;  // "8GB"; a size that parse_bytes() reads
   MemoryPlan plan = MemoryPlan::kManual;
-  std::string checkpointing = "full";         // none|full|selective|every:N, of the language model's blocks
+  std::string checkpointing = "full";         // none|full|selective (MLPs)|every:N, of the language model's blocks
   std::string vision_checkpointing = "full";  // the same for the vision tower; no effect on a frozen one
   int64_t loss_chunk_tokens = 1024;           // 0: logits of all tokens at once
   std::string attention = "auto";             // auto|math|chunked:N|window:N

@@ -9,7 +9,7 @@ namespace vlmtune {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-void save_run_state(const fs::path& dir, const RunPosition& position, const AdamW& optimizer,
+void save_run_state(const fs::path& dir, const RunPosition& position, const Optimizer& optimizer,
                     const LossScaler& scaler) {
   std::map<std::string, torch::Tensor> trained;
   for (const auto& t : optimizer.tensors()) trained[t.name] = t.tensor.detach();
@@ -23,7 +23,7 @@ void save_run_state(const fs::path& dir, const RunPosition& position, const Adam
   write_file_atomic(dir / "state.json", state.dump(2) + "\n");
 }
 
-RunPosition load_run_state(const fs::path& dir, AdamW& optimizer, LossScaler& scaler) {
+RunPosition load_run_state(const fs::path& dir, Optimizer& optimizer, LossScaler& scaler) {
   const torch::NoGradGuard no_grad;
   const auto file = dir / "trained.safetensors";
   const auto trained = Checkpoint::open_file(file);

@@ -2,8 +2,8 @@
 #pragma once
 #include <filesystem>
 
-#include "lib/optim/adamw.h"
 #include "lib/optim/loss_scaler.h"
+#include "lib/optim/optimizer.h"
 
 namespace vlmtune {
 
@@ -15,11 +15,11 @@ struct RunPosition {
 };
 
 /// Writes trained.safetensors, optimizer.safetensors and state.json into `dir`. Errors: io_error.
-void save_run_state(const std::filesystem::path& dir, const RunPosition& position, const AdamW& optimizer,
+void save_run_state(const std::filesystem::path& dir, const RunPosition& position, const Optimizer& optimizer,
                     const LossScaler& scaler);
 
 /// Puts them back into the optimizer's tensors, its moments and the scaler. Errors: input_error naming the tensor that
 /// does not fit, which means that the recipe has changed what is trained.
-RunPosition load_run_state(const std::filesystem::path& dir, AdamW& optimizer, LossScaler& scaler);
+RunPosition load_run_state(const std::filesystem::path& dir, Optimizer& optimizer, LossScaler& scaler);
 
 }  // namespace vlmtune

@@ -32,7 +32,7 @@ Tensor batch_loss_sum(const LlavaModel& model, const ModelBatch& batch, const St
   const auto hidden = model.language_model().forward(embeds, {.positions = positions,
                                                               .left_padding = {},
                                                               .training = options.mode.training,
-                                                              .checkpointing = options.mode.language_checkpointing});
+                                                              .recompute = options.mode.language_checkpointing});
   return model.loss_sum(hidden, batch.labels, options.loss_chunk_tokens);
 }
 
@@ -63,7 +63,7 @@ void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_sc
     if (t.tensor.grad().defined()) t.tensor.grad().mul_(1 / loss_scale);
 }
 
-StepResult train_step(const LlavaModel& model, const MicroBatches& batches, AdamW& optimizer, int64_t step,
+StepResult train_step(const LlavaModel& model, const MicroBatches& batches, Optimizer& optimizer, int64_t step,
                       double rate_factor, double max_grad_norm, const StepOptions& options) {
   StepResult result;
   result.loss = accumulate_gradients(model, batches, step, options);

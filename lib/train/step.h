@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "lib/data/loader.h"
-#include "lib/optim/adamw.h"
+#include "lib/optim/optimizer.h"
 #include "lib/train/batch.h"
 
 namespace vlmtune {
@@ -44,7 +44,7 @@ struct StepResult {
   double loss = 0, grad_norm = 0;
   bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };
-StepResult train_step(const LlavaModel& model, const MicroBatches& batches, AdamW& optimizer, int64_t step,
+StepResult train_step(const LlavaModel& model, const MicroBatches& batches, Optimizer& optimizer, int64_t step,
                       double rate_factor, double max_grad_norm, const StepOptions& options);
 
 /// Number of supervised tokens of a batch, without position 0, which nothing predicts.

@@ -26,6 +26,8 @@ QWEN = {
     # Its language model has the shape of Qwen2.5-1.5B; the tower is not in the prediction, so only the growth compares.
     "qwen2-vl-2B": ("Qwen2.5-1.5B-Instruct", "all", (4.68, 10.01, 17.20, 31.64)),
 }
+NF4 = {"bits": 4, "type": "nf4"}
+OLD_TORCH = "so does litgpt's own code traced with a new torch (LoRA: -3.1 %): it ran on torch 2.1"
 SUM_OF_GPUS = "a sum over GPUs counts the prefill of each"
 
 
@@ -53,8 +55,15 @@ def peaks():
     # github.com/Lightning-AI/litgpt tutorials/resource-tables.md at 26857050: torch 2.1
     yield "litgpt llama-2-13b, infer", inference("Llama-2-13b-hf", 64, new_tokens=100), 26.21e9, ""
     lora = {"r": 8, "alpha": 16, "dropout": 0.05, "target_modules": ["q_proj", "v_proj"]}
+    for name, double, published in (("NF4", False, 8.32e9), ("NF4, double", True, 7.72e9)):
+        command, recipe = inference("Llama-2-13b-hf", 64, new_tokens=100)
+        yield f"litgpt llama-2-13b, infer {name}", (command, {**recipe, "quantization": {**NF4, "double_quant": double}}), published, "the prompt is not published"
     yield ("litgpt llama-2-13b, LoRA", training("Llama-2-13b-hf", 1304, 1, lora=lora, memory={"checkpointing": "none", "loss_chunk_tokens": 128}), 38.12e9,
-           "so does litgpt's own code traced with a new torch (-3.1 %): it ran on torch 2.1")
+           OLD_TORCH)
+    for name, double, published in (("NF4", False, 23.14e9), ("NF4, double", True, 22.55e9)):
+        yield (f"litgpt llama-2-13b, QLoRA {name}",
+               training("Llama-2-13b-hf", 1304, 1, lora=lora, quantization={**NF4, "double_quant": double}, memory={"checkpointing": "none", "loss_chunk_tokens": 128}),
+               published, "bitsandbytes 0.41 keeps the input of every layer")
 
 
 def growth():

@@ -4,6 +4,7 @@ import contextlib
 import math
 import re
 
+import bitsandbytes.functional as bitsandbytes
 import torch
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file, save_file
@@ -22,6 +23,7 @@ TUNED = ["language_model", "lm_head", "multi_modal_projector"]
 CASES = {
     "lora": dict(lora=True),
     "lora-bf16": dict(lora=True, compute="bf16"),
+    "qlora": dict(lora=True, quantized="nf4"),
     "full": dict(trained=TUNED),
     "full-bf16": dict(trained=TUNED, compute="bf16"),
     "full-tied": dict(trained=TUNED, base="llava-siglip-qwen2", schedule="constant_with_warmup"),
@@ -98,6 +100,17 @@ def train(model, settings, batches, on_gradients=lambda step: None):
     return curves
 
 
+def quantize_language_model(model, kind):
+    """Its linear layers hold what bitsandbytes keeps of them; the head stays whole, as BitsAndBytesConfig leaves it."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and "language_model." in name:
+            codes, state = bitsandbytes.quantize_4bit(module.weight.data, blocksize=64, compress_statistics=True, quant_type=kind)
+            # By hand: bitsandbytes 0.50.2 mixes up the blocks on the CPU when a row is shorter than one.
+            absmax = bitsandbytes.dequantize_blockwise(state.absmax, state.state2) + state.offset
+            values = state.code[torch.stack([codes >> 4, codes & 15], -1).flatten().long()]
+            module.weight.data = (values.view(-1, 64) * absmax.view(-1, 1)).view_as(module.weight)
+
+
 def make(case, settings, batches):
     folder = case_folder("training", case)
     base = ROOT / "models" / settings["base"]
@@ -106,7 +119,10 @@ def make(case, settings, batches):
     if settings.get("lora"):
         lora = LoraConfig(r=4, lora_alpha=8, target_modules=LANGUAGE, modules_to_save=["multi_modal_projector"])
         save_adapter(seeded_adapter(model, lora, "lora"), folder / "init", settings["base"])
-        model = PeftModel.from_pretrained(LlavaForConditionalGeneration.from_pretrained(base), folder / "init", is_trainable=True)
+        model = LlavaForConditionalGeneration.from_pretrained(base)
+        if settings.get("quantized"):
+            quantize_language_model(model, settings["quantized"])
+        model = PeftModel.from_pretrained(model, folder / "init", is_trainable=True)
         key = adapter_key
         if settings["compute"] == "bf16":  # frozen weights in bf16, trained ones in fp32
             for p in model.parameters():

@@ -3,6 +3,7 @@ import copy
 import json
 import logging
 import math
+import os
 import shutil
 import zlib
 from importlib.metadata import version
@@ -13,8 +14,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-SEED = 20250
-ROOT = Path(__file__).resolve().parents[2] / "tests" / "golden"
+SEED = int(os.environ.get("GOLDEN_SEED", 20250))
+ROOT = Path(os.environ.get("GOLDEN_ROOT") or Path(__file__).resolve().parents[2] / "tests" / "golden")
 VERSIONS = {name: version(name) for name in ("torch", "torchvision", "transformers", "peft", "safetensors", "pillow")}
 
 torch.set_num_threads(1)

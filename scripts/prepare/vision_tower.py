@@ -4,6 +4,8 @@ CLIP's vision tower has a LayerNorm before the blocks that DINOv2 lacks. Everyth
 is centred (each read goes through a LayerNorm, which centres anyway), and one extra head's width of channels carries +-C
 in the embeddings only, so that the extra LayerNorm divides by a known constant, which its gain undoes; the gain of the
 extra channels is 0. Gains and epsilon of the other LayerNorms make up for the wider vector; LayerScale is folded in.
+The residual stream is GAIN times DINOv2's, which its LayerNorms do not see: features of size 0.3 make a new projector's rows so
+small that the language model's first norm blows up their gradient.
 """
 import numpy as np
 import onnx
@@ -20,6 +22,7 @@ HIDDEN, HEADS, LAYERS, MLP, PATCH, EPS = 384, 6, 12, 1536, 14, 1e-6
 HEAD = HIDDEN // HEADS
 WIDE = HIDDEN + HEAD  # with the channels that carry the constant
 CONSTANT = 256.0
+GAIN = 12.0
 IMAGE_SIZE = 112  # 64 patches: less sharp than 256, but four times as many pictures a minute
 
 
@@ -33,7 +36,7 @@ def write(out, image_size=IMAGE_SIZE):
         "architectures": ["CLIPVisionModel"], "model_type": "clip_vision_model", "torch_dtype": "float32",
         "hidden_size": WIDE, "intermediate_size": MLP, "num_hidden_layers": LAYERS, "num_attention_heads": WIDE // HEAD,
         "num_channels": 3, "image_size": image_size, "patch_size": PATCH, "hidden_act": "gelu",
-        "layer_norm_eps": EPS * HIDDEN / WIDE, "attention_dropout": 0.0, "projection_dim": WIDE,
+        "layer_norm_eps": EPS * HIDDEN / WIDE * GAIN**2, "attention_dropout": 0.0, "projection_dim": WIDE,
         "initializer_range": 0.02, "initializer_factor": 1.0,
     })
     side = {"height": image_size, "width": image_size}
@@ -80,7 +83,7 @@ def clip_tensors(dino, grid):
         def linear(target, source, scale=None, rows=WIDE, columns=WIDE):
             weight, bias = dino[f"{old}.{source}.weight"], dino[f"{old}.{source}.bias"]
             if scale is not None:  # writes to the residual stream
-                weight, bias = centre(scale[:, None] * weight), centre(scale * bias)
+                weight, bias = GAIN * centre(scale[:, None] * weight), GAIN * centre(scale * bias)
             out[f"{new}.{target}.weight"], out[f"{new}.{target}.bias"] = widen(weight, rows, columns), widen(bias, rows)
 
         for name in ("query", "key", "value"):
@@ -104,7 +107,7 @@ def embed_embeddings(dino, grid, out):
     extra = np.tile(extra, (len(positions), 1))
     out[root + "embeddings.position_embedding.weight"] = np.concatenate([positions, extra], axis=1)
     deviation = CONSTANT * (HEAD / WIDE) ** 0.5
-    out[root + "pre_layrnorm.weight"] = widen(np.full(HIDDEN, deviation), WIDE)
+    out[root + "pre_layrnorm.weight"] = widen(np.full(HIDDEN, GAIN * deviation), WIDE)
     out[root + "pre_layrnorm.bias"] = np.zeros(WIDE)
 
 

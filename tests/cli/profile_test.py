@@ -39,6 +39,12 @@ class Profile(program.Case):
         for category, bytes_ in measured["by_category"].items():
             self.assertAlmostEqual(predicted["by_category"][category], bytes_, delta=max(0.02 * bytes_, 0.002 * peak), msg=f"{name}: {category}")
 
+        expected = {phase["name"]: phase["peak_bytes"] for phase in predicted["phases"]}
+        for phase in measured["phases"]:
+            if phase["name"] in expected and phase["name"] != "other":
+                self.assertAlmostEqual(expected[phase["name"]], phase["peak_bytes"], delta=max(0.02 * phase["peak_bytes"], 0.002 * peak),
+                                       msg=f"{name}: {phase['name']}")
+
     def check_training(self, name, command, images=1, **sections):
         run = self.dir / name.replace(" ", "-").replace(":", "")
         recipe = program.training_recipe(self, output={"dir": str(run)}, train={"max_steps": 3, "per_device_batch_size": 2})
@@ -75,6 +81,13 @@ class Profile(program.Case):
             ("lora fp16", "lora-finetune", 1, {"lora": lora, "precision": {"compute": "fp16", "parameters": "fp16", "loss_scale": 64}}),
             ("lora one row", "lora-finetune", 1, {"lora": lora, "train": {"max_steps": 3, "per_device_batch_size": 1, "gradient_accumulation_steps": 4}}),
             ("lora bf16 weights of fp32 arithmetic", "lora-finetune", 1, {"lora": lora, "precision": {"compute": "fp32", "parameters": "bf16"}}),
+            ("full selective", "pretrain", 1, {"freeze": full, "memory": {"checkpointing": "selective"}}),
+            ("lora every other block", "lora-finetune", 1, {"lora": lora, "memory": {"checkpointing": "every:2"}}),
+            ("full adamw8bit", "pretrain", 1, {"freeze": full, "optimizer": {"name": "adamw8bit"}}),
+            ("full lion", "pretrain", 1, {"freeze": full, "optimizer": {"name": "lion"}}),
+            ("qlora", "lora-finetune", 1, {"lora": lora, "quantization": {"bits": 4}}),
+            ("qlora with its head", "lora-finetune", 1, {"lora": lora, "quantization": {"bits": 4, "type": "int4", "skip_modules": ["vision_tower"]}}),
+            ("qlora bf16 int8", "lora-finetune", 1, {"lora": lora, "precision": bf16, "quantization": {"bits": 8}}),
             ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 32}}),
         ]:
             with self.subTest(name):
@@ -103,7 +116,8 @@ class Profile(program.Case):
         path = self.write_recipe("monotone.json", recipe)
         for hardware in ("cpu", "8gb-gpu", "ascend-910b"):
             for key, values in [("train.per_device_batch_size", (1, 2, 3, 8)), ("data.max_length", (64, 100, 512, 2000)), ("lora.r", (1, 4, 64)),
-                                ("memory.checkpointing", ("full", "none")), ("memory.loss_chunk_tokens", (16, 128, 0))]:
+                                ("memory.checkpointing", ("full", "selective", "none")), ("memory.checkpointing", ("every:1", "every:2", "none")),
+                                ("memory.loss_chunk_tokens", (16, 128, 0)), ("quantization.bits", (4, 8, 16))]:
                 peaks = [self.predict(path, "lora-finetune", f"{key}={value}", f"hardware={hardware}")["total_bytes"] for value in values]
                 self.assertEqual(peaks, sorted(peaks), f"{key} on {hardware}")
 
@@ -112,7 +126,7 @@ class Profile(program.Case):
         steps = {"train.per_device_batch_size": (1, 2, 3, 4, 6), "data.max_length": (40, 64, 100, 333, 1000, 2048), "lora.r": (1, 2, 8, 33, 64),
                  "memory.checkpointing": ("full", "none"), "memory.loss_chunk_tokens": (16, 64, 256, 0), "train.gradient_accumulation_steps": (1, 2, 5),
                  "precision.parameters": ("bf16", "fp32"), "lora.target_modules": ('["q_proj"]', '["q_proj","v_proj"]', "all-linear"),
-                 "freeze.vision_tower": ("true", "false")}
+                 "freeze.vision_tower": ("true", "false"), "quantization.bits": (4, 8, 16), "optimizer.name": ("adamw8bit", "adamw")}
         for number in range(10):
             chosen = {key: draw.randrange(len(values)) for key, values in steps.items()}
             recipe = program.training_recipe(self, lora={"r": 4})
@@ -142,6 +156,7 @@ class Profile(program.Case):
         self.assertTrue(found["plan"])
 
         # What the user named stays, even when nothing fits then.
+        fast += ["quantization.bits=16", "optimizer.name=adamw"]
         kept = program.run("profile-memory", "--recipe", path, *budget, *[x for pair in fast for x in ("--set", pair)], "--fit", "--json", "-").expect(4)
         self.assertEqual(kept.json()["plan"], {})
 

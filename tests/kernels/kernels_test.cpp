@@ -15,6 +15,7 @@
 #include "kernels/linear.h"
 #include "kernels/linear_cross_entropy.h"
 #include "kernels/lora_linear.h"
+#include "kernels/quantized.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
 #include "kernels/swiglu.h"
@@ -46,6 +47,15 @@ Inputs rope_inputs(torch::ScalarType type) {
   // [B, T, H, d] seen as [B, H, T, d], as attention has it
   return {random({2, 7, 3, 10}, type).transpose(1, 2), both.cos().to(type), both.sin().to(type)};
 }
+
+/// A weight whose values 4 bits hold: -1 ... 1 in sevenths, so that its blocks' scales are 1.
+Tensor representable(int64_t out, int64_t in, torch::ScalarType type) {
+  auto weight = torch::randint(-7, 8, {out, in}).to(torch::kDouble) / 7;
+  weight.flatten().slice(0, 0, out * in, 16).fill_(1);
+  return weight.to(type);
+}
+
+QuantizedPtr quantize_again(const Tensor& weight) { return quantize(weight.detach(), QuantType::kInt4, false); }
 
 /// q [B, H, Tq, d], k and v [B, K, Tk, d], perhaps a bias.
 Tensor plain_attention(const Inputs& i, bool causal) {
@@ -123,7 +133,7 @@ const std::vector<Op>& ops() {
          return Inputs{random({0, 12}, t), random({19, 12}, t)};
        },
        2},
-      {"lora_linear", [](const Inputs& i) { return lora_linear(i[0], {}, i[3], i[4], i[1], i[2], 1.5); },
+      {"lora_linear", [](const Inputs& i) { return lora_linear(i[0], {}, {i[3]}, i[4], i[1], i[2], 1.5); },
        [](const Inputs& i) {
          return torch::matmul(i[0], i[3].t()) + i[4] + torch::matmul(torch::matmul(i[0], i[1].t()), i[2].t()) * 1.5;
        },
@@ -132,7 +142,7 @@ const std::vector<Op>& ops() {
                        random({19}, t)};
        },
        3},
-      {"lora_linear, dropped", [](const Inputs& i) { return lora_linear(i[0], i[1], i[4], {}, i[2], i[3], 0.5); },
+      {"lora_linear, dropped", [](const Inputs& i) { return lora_linear(i[0], i[1], {i[4]}, {}, i[2], i[3], 0.5); },
        [](const Inputs& i) {
          return torch::matmul(i[0], i[4].t()) + torch::matmul(torch::matmul(i[1], i[2].t()), i[3].t()) * 0.5;
        },
@@ -141,12 +151,29 @@ const std::vector<Op>& ops() {
                        random({19, 12}, t)};
        },
        4},
-      {"lora_linear, no rows", [](const Inputs& i) { return lora_linear(i[0], {}, i[3], {}, i[1], i[2], 1); },
+      {"lora_linear, no rows", [](const Inputs& i) { return lora_linear(i[0], {}, {i[3]}, {}, i[1], i[2], 1); },
        [](const Inputs& i) {
          return torch::matmul(i[0], i[3].t()) + torch::matmul(torch::matmul(i[0], i[1].t()), i[2].t());
        },
        [](torch::ScalarType t) {
          return Inputs{random({0, 12}, t), random({4, 12}, t), random({19, 4}, t), random({19, 12}, t)};
+       },
+       3},
+      {"quantized_linear", [](const Inputs& i) { return quantized_linear(i[0], quantize_again(i[1]), i[2]); },
+       [](const Inputs& i) { return torch::matmul(i[0], i[1].t()) + i[2]; },
+       [](torch::ScalarType t) {
+         return Inputs{random({2, 5, 100}, t), representable(37, 100, t), random({37}, t)};
+       },
+       1},
+      {"lora_linear, quantized",
+       [](const Inputs& i) {
+         return lora_linear(i[0], {}, {{}, quantize_again(i[3])}, {}, i[1], i[2], 0.5);
+       },
+       [](const Inputs& i) {
+         return torch::matmul(i[0], i[3].t()) + torch::matmul(torch::matmul(i[0], i[1].t()), i[2].t()) * 0.5;
+       },
+       [](torch::ScalarType t) {
+         return Inputs{random({7, 100}, t), random({4, 100}, t), random({37, 4}, t), representable(37, 100, t)};
        },
        3},
       {"linear_cross_entropy", [](const Inputs& i) { return linear_cross_entropy(i[0], i[1], i[2], 3); },
@@ -204,7 +231,9 @@ TEST(Kernels, EqualTheirFormulaOnTheCpu) {
 
 TEST(Kernels, GradientsAreFiniteDifferences) {
   for (const auto& op : ops()) {
-    if (std::string(op.name) == "linear_cross_entropy") continue;  // its softmax is fp32 whatever comes in
+    const std::string name = op.name;
+    if (name == "linear_cross_entropy") continue;               // its softmax is fp32 whatever comes in
+    if (name.find("quantized") != std::string::npos) continue;  // its values are fp32 at best
     torch::manual_seed(3);
     auto inputs = op.inputs(torch::kDouble);
     if (inputs[0].numel() > 2000) continue;  // many evaluations; its formula's gradients serve
@@ -242,7 +271,7 @@ TEST(Kernels, ComposedOperationsComputeTheSame) {
   near(composed_rope(rope_in[0], rope_in[1], rope_in[2]), rope(rope_in[0], rope_in[1], rope_in[2]));
   const auto a = random({4, 12}, torch::kFloat), b = random({19, 4}, torch::kFloat),
              w = random({19, 12}, torch::kFloat);
-  near(composed_lora_linear(x, {}, w, {}, a, b, 0.5), lora_linear(x, {}, w, {}, a, b, 0.5));
+  near(composed_lora(torch::linear(x, w), x, a, b, 0.5), lora_linear(x, {}, {w}, {}, a, b, 0.5));
   const auto labels = torch::randint(19, {2, 5}, torch::kLong);
   const auto rows = x.narrow(1, 0, 4).reshape({-1, 12});
   near(composed_cross_entropy(torch::linear(x, w), labels),

@@ -16,7 +16,10 @@ struct Golden::Json {
   nlohmann::json value;
 };
 
-fs::path golden_path(const std::string& name) { return fs::path(VLMTUNE_TEST_DATA) / "golden" / name; }
+fs::path golden_path(const std::string& name) {
+  const char* fresh = std::getenv("GOLDEN_ROOT");  // scripts/golden/live
+  return (fresh != nullptr ? fs::path(fresh) : fs::path(VLMTUNE_TEST_DATA) / "golden") / name;
+}
 
 Golden::Golden(const std::string& folder) : json_(std::make_unique<Json>()) {
   auto dir = golden_path(folder);
@@ -124,7 +127,7 @@ double forward_loss(LlavaModel& model, const Batch& batch, std::map<std::string,
       model.language_model().forward(embeds, {.positions = torch::arange(batch.ids.size(1)).unsqueeze(0),
                                               .left_padding = {},
                                               .training = mode.training,
-                                              .checkpointing = mode.language_checkpointing});
+                                              .recompute = mode.language_checkpointing});
   const auto loss = model.loss_sum(hidden, batch.labels, chunk) / static_cast<double>(tokens);
   if (gradients == nullptr) return loss.item<double>();
   model.visit([](const std::string&, Tensor& tensor) { tensor.mutable_grad() = Tensor(); });

@@ -107,6 +107,10 @@ TEST_P(Training, TenSteps) {
   WeightOptions weights;
   weights.is_trained = [&](const std::string& name) { return is_trained(name, choices); };
   if (is_lora() && is_half()) weights.frozen_type = torch::kBFloat16;
+  if (golden_.has("quantized"))
+    weights.quantization.applies = [](const std::string& module) {
+      return module.find("language_model.") != std::string::npos;
+    };
   auto model = load_model(golden_path("models/" + golden_.text("base")), weights);
   if (is_lora()) load_adapter(*model, golden_path(folder()) / "init");
   const auto trained = select_trained(*model, choices);
@@ -150,7 +154,7 @@ TEST_P(Training, TenSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Training,
-                         testing::Values("lora", "full", "full-tied", "projector", "components", "lora-bf16",
+                         testing::Values("lora", "full", "full-tied", "projector", "components", "lora-bf16", "qlora",
                                          "full-bf16"),
                          [](const auto& info) {
                            std::string name = info.param;

@@ -137,17 +137,29 @@ TEST_F(RecipeTest, MissingInputsAreNamed) {
   load_recipe(file, Command::kPretrain, {"model.path=m", "data.train=d", "output.dir=o"});
 }
 
+TEST_F(RecipeTest, QuantisationTypesGoWithTheirBits) {
+  EXPECT_EQ(load_sets({"bits=8"}).quantization.type, QuantizationType::kInt8);
+  EXPECT_EQ(load_sets({"bits=4"}).quantization.type, QuantizationType::kNf4);
+  EXPECT_THAT(error_of([&] {
+                load_sets({"bits=8", "quantization.type=nf4"});
+              }),
+              HasSubstr("/quantization/type: 8 bits are int8"));
+  EXPECT_THAT(error_of([&] {
+                load_sets({"bits=4", "quantization.type=int8"});
+              }),
+              HasSubstr("/quantization/type: 4 bits are nf4 or int4"));
+}
+
 TEST_F(RecipeTest, FeaturesToComeAreRefusedByName) {
   for (const auto setting :
-       {"quantization.bits=4", "quantization.bits=8", "parallel.tensor=2", "parallel.strategy=zero3",
-        "memory.offload.optimizer=cpu", "data.packing=true", "image.adaptive={}",
-        "image.token_pruning={\"keep_ratio\":0.5}", "data.embedding_cache=dir", "memory.on_oom=shard",
-        "optimizer.name=lion", "optimizer.name=adamw8bit", "freeze.stages=[{}]", "image.aspect_ratio=dynamic",
-        "data.format=webdataset", "memory.attention=window:256", "schedule.accumulation_stages=[{\"steps\": 2}]"})
+       {"parallel.tensor=2", "parallel.strategy=zero3", "memory.offload.optimizer=cpu", "data.packing=true",
+        "image.adaptive={}", "image.token_pruning={\"keep_ratio\":0.5}", "data.embedding_cache=dir",
+        "memory.on_oom=shard", "freeze.stages=[{}]", "image.aspect_ratio=dynamic", "data.format=webdataset",
+        "memory.attention=window:256", "schedule.accumulation_stages=[{\"steps\": 2}]"})
     EXPECT_THAT(error_of([&] { load_sets({setting}); }), HasSubstr("not available yet")) << setting;
   EXPECT_THAT(error_of([&] { load_sets({"generation.kv_cache=int8"}, Command::kInfer); }),
               HasSubstr("not available yet"));
-  EXPECT_THAT(error_of([&] { load_sets({"bits=4"}); }), HasSubstr("/quantization/bits: 4 is not available yet"));
+  EXPECT_THAT(error_of([&] { load_sets({"packing=true"}); }), HasSubstr("/data/packing: true is not available yet"));
 }
 
 TEST_F(RecipeTest, AvailabilityTableNamesRealKeysAndAllowsTheDefaults) {

@@ -37,17 +37,22 @@ Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
   const auto window = config_.sliding_window > 0
                           ? decoder_mask(tokens, past, call.left_padding, config_.sliding_window, x.options())
                           : full;
-  if (call.checkpointing && torch::GradMode::is_enabled()) x = require_input_grad(x);
+  if (call.recompute.anything() && torch::GradMode::is_enabled()) x = require_input_grad(x);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];
     const auto block = [&layer, rope, mask = layer.sliding ? window : full, training = call.training,
-                        cache = call.cache, index = static_cast<int64_t>(i)](const Tensor& in) {
+                        cache = call.cache, index = static_cast<int64_t>(i),
+                        mlp_again = call.recompute.mlp()](const Tensor& in) {
       const ModuleScope module(fmt::format("layers.{}", index));
       const auto h =
           in + layer.self_attn.forward(layer.input_layernorm.forward(in), &rope, mask, cache, index, training);
-      return h + layer.mlp.forward(layer.post_attention_layernorm.forward(h), training);
+      const auto mlp = [&layer, training, index](const Tensor& x) {
+        const ModuleScope inner(fmt::format("layers.{}", index));
+        return layer.mlp.forward(layer.post_attention_layernorm.forward(x), training);
+      };
+      return h + (mlp_again ? recompute(mlp, h) : mlp(h));
     };
-    x = call.checkpointing ? recompute(block, x) : block(x);
+    x = call.recompute.block(i) ? recompute(block, x) : block(x);
   }
   const ModuleScope module("norm");
   return norm_.forward(x);

@@ -4,6 +4,7 @@
 #include "lib/nn/attention.h"
 #include "lib/nn/mlp.h"
 #include "lib/nn/norm.h"
+#include "lib/nn/recompute.h"
 
 namespace vlmtune {
 
@@ -19,8 +20,8 @@ struct DecoderCall {
   Tensor positions;                   ///< [B or 1, T] int64 on the CPU
   std::vector<int64_t> left_padding;  ///< padding slots before each row's first token; empty: none
   KvCache* cache = nullptr;
-  bool training = false;       ///< dropout on
-  bool checkpointing = false;  ///< recompute each block in backward
+  bool training = false;      ///< dropout on
+  RecomputePolicy recompute = {};  ///< in backward
 };
 
 class Decoder {

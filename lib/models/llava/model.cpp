@@ -101,6 +101,7 @@ Tensor LlavaModel::embed(const Tensor& ids, const ImageInputs& images, torch::Sc
 Tensor LlavaModel::logits(const Tensor& hidden) const {
   const MemoryScope scope(MemoryCategory::kLogits);
   const ModuleScope module("lm_head");
+  if (lm_head_.quantized) return kernels::quantized_linear(hidden, lm_head_.quantized, {});
   return kernels::linear(hidden, head_weight().to(hidden.scalar_type()), {});
 }
 
@@ -116,7 +117,8 @@ Tensor LlavaModel::loss_sum(const Tensor& hidden, const Tensor& labels, int64_t 
   const auto targets = to_device(next.index_select(0, kept), device);
   const auto rows =
       hidden.narrow(1, 0, tokens - 1).reshape({-1, hidden.size(2)}).index_select(0, to_device(std::move(kept), device));
-  return kernels::linear_cross_entropy(rows, head_weight(), targets, chunk_tokens);
+  const auto head = lm_head_.quantized ? kernels::dequantize(*lm_head_.quantized, hidden.scalar_type()) : head_weight();
+  return kernels::linear_cross_entropy(rows, head, targets, chunk_tokens);
 }
 
 void LlavaModel::visit(const TensorVisitor& visitor) {

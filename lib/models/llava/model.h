@@ -19,7 +19,7 @@ struct ImageInputs {
 /// What is recomputed in backward, and whether dropout is on.
 struct TrainingMode {
   bool training = false;
-  bool language_checkpointing = false, vision_checkpointing = false;
+  RecomputePolicy language_checkpointing = {}, vision_checkpointing = {};
 };
 
 class LlavaModel {

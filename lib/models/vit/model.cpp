@@ -48,8 +48,8 @@ Tensor Vit::embed(const Tensor& pixels) const {
   return config_.siglip ? x : pre_layernorm_.forward(x);
 }
 
-std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<int64_t>& states, bool checkpointing,
-                                       bool training) const {
+std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<int64_t>& states,
+                                       const RecomputePolicy& policy, bool training) const {
   VLMTUNE_CHECK(pixels.dim() == 4 && pixels.size(2) == config_.image_size && pixels.size(3) == config_.image_size,
                 "pixels of {} x {}, the tower takes {}", pixels.size(2), pixels.size(3), config_.image_size);
   std::vector<Tensor> kept(states.size());
@@ -59,16 +59,20 @@ std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<i
   };
   const MemoryScope scope(MemoryCategory::kVisionActivations);
   auto x = embed(pixels);
-  if (checkpointing && torch::GradMode::is_enabled()) x = require_input_grad(x);
+  if (policy.anything() && torch::GradMode::is_enabled()) x = require_input_grad(x);
   keep(0, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto block = [&layer = layers_[i], training, i](const Tensor& in) {
+    const auto block = [&layer = layers_[i], training, i, mlp_again = policy.mlp()](const Tensor& in) {
       const ModuleScope module(fmt::format("vision_tower.layers.{}", i));
       const auto h = in + layer.self_attn.forward(layer.layer_norm1.forward(in), nullptr, {}, nullptr, 0, training);
-      return h + layer.mlp.forward(layer.layer_norm2.forward(h), training);
+      const auto mlp = [&layer, training, i](const Tensor& x) {
+        const ModuleScope inner(fmt::format("vision_tower.layers.{}", i));
+        return layer.mlp.forward(layer.layer_norm2.forward(x), training);
+      };
+      return h + (mlp_again ? recompute(mlp, h) : mlp(h));
     };
     // The view makes the gradients of a state that is also a feature add up in the same order with and without recomputing.
-    x = checkpointing ? recompute(block, x) : block(x.view_as(x));
+    x = policy.block(i) ? recompute(block, x) : block(x.view_as(x));
     keep(static_cast<int64_t>(i) + 1, x);
   }
   return kept;

@@ -4,6 +4,7 @@
 #include "lib/nn/attention.h"
 #include "lib/nn/mlp.h"
 #include "lib/nn/norm.h"
+#include "lib/nn/recompute.h"
 
 namespace vlmtune {
 
@@ -20,8 +21,8 @@ class Vit {
 
   /// pixels [N, C, S, S] -> the hidden states asked for, each [N, 1 + P, D] (SigLIP: [N, P, D]). State 0 is what enters the
   /// first block, state i what leaves block i. Runs in `pixels`' type.
-  std::vector<Tensor> hidden_states(const Tensor& pixels, const std::vector<int64_t>& states, bool checkpointing,
-                                    bool training) const;
+  std::vector<Tensor> hidden_states(const Tensor& pixels, const std::vector<int64_t>& states,
+                                    const RecomputePolicy& policy, bool training) const;
 
   void visit(const std::string& prefix, const TensorVisitor& visitor);
   void visit_linears(const std::string& prefix, const LinearVisitor& visitor);

@@ -1,0 +1,24 @@
+// Loops of the optimizer steps.
+#pragma once
+#include <cstdint>
+
+namespace vlmtune::kernels::cpu {
+
+constexpr int64_t kStateBlock = 256;  // neighbours that share a scale
+
+struct UpdateRule {
+  float rate, beta1, beta2, eps, decay;  ///< decay: the factor that the parameter keeps
+};
+
+void lion(float* parameter, const float* gradient, float* momentum, int64_t count, const UpdateRule& rule);
+
+/// A block of at most kStateBlock elements. `correction1` and `correction2` are 1 - beta^step; `tables`: the values of the codes.
+struct Block8bit {
+  uint8_t *average_codes, *square_codes;
+  float *average_scale, *square_scale;
+};
+void adamw_8bit_block(float* parameter, const float* gradient, const Block8bit& state, int64_t count,
+                      const UpdateRule& rule, float correction1, float correction2, const float* average_table,
+                      const float* square_table);
+
+}  // namespace vlmtune::kernels::cpu

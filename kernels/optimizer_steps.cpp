@@ -1,0 +1,92 @@
+#include "kernels/optimizer_steps.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include "kernels/cpu/optimizers.h"
+#include "kernels/dynamic_values.h"
+
+namespace vlmtune::kernels {
+namespace {
+
+using torch::Tensor;
+
+constexpr int64_t kGrain = 16384;
+
+cpu::UpdateRule rule_of(double rate, double beta1, double beta2, double eps, double weight_decay) {
+  return {static_cast<float>(rate), static_cast<float>(beta1), static_cast<float>(beta2), static_cast<float>(eps),
+          static_cast<float>(1 - rate * weight_decay)};
+}
+
+void lion_cpu(Tensor& parameter, const Tensor& any_gradient, Tensor& momentum, double rate, double beta1, double beta2,
+              double weight_decay) {
+  const auto gradient = any_gradient.contiguous();
+  if (parameter.is_meta()) return;
+  const auto rule = rule_of(rate, beta1, beta2, 0, weight_decay);
+  at::parallel_for(0, parameter.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    cpu::lion(parameter.data_ptr<float>() + begin, gradient.data_ptr<float>() + begin,
+              momentum.data_ptr<float>() + begin, end - begin, rule);
+  });
+}
+
+void adamw_8bit_cpu(Tensor& parameter, const Tensor& any_gradient, Tensor& average_codes, Tensor& average_scales,
+                    Tensor& square_codes, Tensor& square_scales, double rate, double beta1, double beta2, double eps,
+                    double weight_decay, double step) {
+  const auto gradient = any_gradient.contiguous();
+  if (parameter.is_meta()) return;
+  const auto rule = rule_of(rate, beta1, beta2, eps, weight_decay);
+  const auto correction1 = static_cast<float>(1 - std::pow(beta1, step)),
+             correction2 = static_cast<float>(1 - std::pow(beta2, step));
+  const auto *with_sign = dynamic_values(true).data_ptr<float>(), *without = dynamic_values(false).data_ptr<float>();
+  const int64_t count = parameter.numel();
+  at::parallel_for(0, num_state_blocks(count), kGrain / cpu::kStateBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * cpu::kStateBlock;
+      const cpu::Block8bit state{average_codes.data_ptr<uint8_t>() + first, square_codes.data_ptr<uint8_t>() + first,
+                                 average_scales.data_ptr<float>() + block, square_scales.data_ptr<float>() + block};
+      cpu::adamw_8bit_block(parameter.data_ptr<float>() + first, gradient.data_ptr<float>() + first, state,
+                            std::min(cpu::kStateBlock, count - first), rule, correction1, correction2, with_sign,
+                            without);
+    }
+  });
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
+  library.def(
+      "lion_(Tensor(a!) parameter, Tensor gradient, Tensor(b!) momentum, float rate, float beta1, float beta2, "
+      "float weight_decay) -> ()");
+  library.def(
+      "adamw_8bit_(Tensor(a!) parameter, Tensor gradient, Tensor(b!) average_codes, Tensor(c!) average_scales, "
+      "Tensor(d!) square_codes, Tensor(e!) square_scales, float rate, float beta1, float beta2, float eps, "
+      "float weight_decay, float step) -> ()");
+}
+TORCH_LIBRARY_IMPL(vlmtune, CPU, library) {
+  library.impl("lion_", lion_cpu);
+  library.impl("adamw_8bit_", adamw_8bit_cpu);
+}
+TORCH_LIBRARY_IMPL(vlmtune, Meta, library) {
+  library.impl("lion_", lion_cpu);
+  library.impl("adamw_8bit_", adamw_8bit_cpu);
+}
+
+int64_t num_state_blocks(int64_t count) { return (count + cpu::kStateBlock - 1) / cpu::kStateBlock; }
+
+void lion_step(Tensor& parameter, const Tensor& gradient, Tensor& momentum, const UpdateOptions& o) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::lion_", "").typed<decltype(lion_cpu)>();
+  op.call(parameter, gradient, momentum, o.rate, o.betas[0], o.betas[1], o.weight_decay);
+}
+
+void adamw_8bit_step(Tensor& parameter, const Tensor& gradient, const Moments8bit& m, const UpdateOptions& o,
+                     double step) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::adamw_8bit_", "").typed<decltype(adamw_8bit_cpu)>();
+  auto [average_codes, average_scales, square_codes, square_scales] = m;
+  op.call(parameter, gradient, average_codes, average_scales, square_codes, square_scales, o.rate, o.betas[0],
+          o.betas[1], o.eps, o.weight_decay, step);
+}
+
+}  // namespace vlmtune::kernels

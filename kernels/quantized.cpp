@@ -1,0 +1,195 @@
+#include "kernels/quantized.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include "kernels/composed.h"
+#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/quantize.h"
+#include "kernels/dynamic_values.h"
+#include "kernels/linear.h"
+
+namespace vlmtune::kernels {
+namespace {
+
+using cpu::kQuantBlock;
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kScaleBlock = 256;
+constexpr int64_t kPartElements = 1 << 20;  // of a weight that exist at a time
+
+int64_t num_blocks(int64_t count) { return (count + kQuantBlock - 1) / kQuantBlock; }
+
+/// The scales of the blocks that hold elements [first, last), in fp32.
+std::vector<float> scales_of(const Tensor& scales, const Tensor& nested, const Tensor& offset, int64_t first,
+                             int64_t last) {
+  const int64_t begin = first / kQuantBlock, end = num_blocks(last);
+  std::vector<float> result(static_cast<size_t>(end - begin));
+  if (!nested.defined()) {
+    std::copy_n(scales.data_ptr<float>() + begin, end - begin, result.begin());
+    return result;
+  }
+  const auto* codes = scales.data_ptr<uint8_t>();
+  const auto* values = dynamic_values(true).data_ptr<float>();
+  const auto* largest = nested.data_ptr<float>();
+  const float mean = *offset.data_ptr<float>();
+  for (int64_t i = begin; i < end; ++i)
+    result[static_cast<size_t>(i - begin)] = values[codes[i]] * largest[i / kScaleBlock] + mean;
+  return result;
+}
+
+Tensor dequantize_part(const Tensor& codes, const Tensor& scales, const std::optional<Tensor>& nested,
+                       const std::optional<Tensor>& offset, int64_t quant_type, int64_t row_size, at::IntArrayRef part,
+                       torch::ScalarType type) {
+  const int64_t first_row = part[0], rows = part[1], first_column = part[2], columns = part[3];
+  auto y = torch::empty({rows, columns}, codes.options().dtype(type));
+  if (codes.is_meta()) return y;
+  const auto kind = static_cast<QuantType>(quant_type);
+  cpu::dispatch_type(y, [&](auto value) {
+    using T = decltype(value);
+    at::parallel_for(0, rows, std::max<int64_t>(1, 32768 / columns), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t first = (first_row + row) * row_size + first_column;
+        const auto own =
+            scales_of(scales, nested.value_or(Tensor()), offset.value_or(Tensor()), first, first + columns);
+        const float* of_blocks = own.data() - first / kQuantBlock;
+        T* out = y.data_ptr<T>() + row * columns;
+        if (kind == QuantType::kInt8)
+          cpu::dequantize_int8<T>(codes.data_ptr<int8_t>(), of_blocks, first, columns, out);
+        else
+          cpu::dequantize_4bit<T>(codes.data_ptr<uint8_t>(), of_blocks,
+                                  kind == QuantType::kNf4 ? cpu::nf4_values() : cpu::int4_values(), first, columns,
+                                  out);
+      }
+    });
+  });
+  return y;
+}
+
+/// Replaces the fp32 scales by 8-bit codes of them.
+void quantize_scales(QuantizedWeight& weight) {
+  const int64_t count = weight.scales.numel(), blocks = (count + kScaleBlock - 1) / kScaleBlock;
+  weight.offset = weight.scales.mean();
+  const auto centred = weight.scales - weight.offset;
+  weight.scales = torch::empty({count}, weight.codes.options().dtype(torch::kByte));
+  weight.nested_scales = torch::empty({blocks}, centred.options());
+  if (centred.is_meta()) return;
+  cpu::quantize_8bit_table(centred.data_ptr<float>(), count, kScaleBlock, dynamic_values(true).data_ptr<float>(),
+                           weight.scales.data_ptr<uint8_t>(), weight.nested_scales.data_ptr<float>(), 0, blocks);
+}
+
+std::optional<Tensor> optional(const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
+
+/// Elements of a side whose parts hold about kPartElements, in whole blocks; bitsandbytes takes the whole.
+int64_t part_length(const Tensor& x, int64_t side, int64_t other_side) {
+  if (is_composed(x)) return side;
+  return std::max<int64_t>(kQuantBlock, kPartElements / other_side / kQuantBlock * kQuantBlock);
+}
+
+/// [..., size] put together from parts along the last dimension, which `part(first, length)` makes.
+template <typename F>
+Tensor in_parts(const Tensor& x, int64_t size, int64_t length, F part) {
+  if (length >= size) return part(0, size);
+  auto shape = x.sizes().vec();
+  shape.back() = size;
+  auto y = torch::empty(shape, x.options());
+  for (int64_t first = 0; first < size; first += length) {
+    const int64_t count = std::min(length, size - first);
+    y.narrow(-1, first, count).copy_(part(first, count));
+  }
+  return y;
+}
+
+struct QuantizedLinearFunction : torch::autograd::Function<QuantizedLinearFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const QuantizedPtr& weight,
+                        const std::optional<Tensor>& bias) {
+    context->saved_data["weight"] = capsule_of(weight);
+    return quantized_product(x, *weight, bias.value_or(Tensor()));
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    return {quantized_input_gradient(gradients[0], *quantized_in(context->saved_data["weight"])), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
+  library.def(
+      "dequantize(Tensor codes, Tensor scales, Tensor? nested, Tensor? offset, int quant_type, int row_size, int[] "
+      "part, "
+      "ScalarType type) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(vlmtune, CPU, library) { library.impl("dequantize", dequantize_part); }
+TORCH_LIBRARY_IMPL(vlmtune, Meta, library) { library.impl("dequantize", dequantize_part); }
+
+QuantizedPtr quantize(const Tensor& weight, QuantType type, bool double_quant) {
+  auto result = c10::make_intrusive<QuantizedWeight>();
+  result->type = type;
+  result->out = weight.size(0);
+  result->in = weight.size(1);
+  const int64_t count = weight.numel(), blocks = num_blocks(count);
+  const auto options = weight.options();
+  result->codes = type == QuantType::kInt8 ? torch::empty({count}, options.dtype(torch::kChar))
+                                           : torch::empty({(count + 1) / 2}, options.dtype(torch::kByte));
+  result->scales = torch::empty({blocks}, options.dtype(torch::kFloat));
+  if (!weight.is_meta()) {
+    const auto x = (weight.scalar_type() == torch::kDouble ? weight.to(torch::kFloat) : weight).contiguous();
+    cpu::dispatch_type(x, [&](auto value) {
+      using T = decltype(value);
+      const T* data = x.data_ptr<T>();
+      auto* scales = result->scales.data_ptr<float>();
+      at::parallel_for(0, blocks, 512, [&](int64_t begin, int64_t end) {
+        if (type == QuantType::kInt8)
+          cpu::quantize_int8<T>(data, count, result->codes.data_ptr<int8_t>(), scales, begin, end);
+        else if (type == QuantType::kNf4)
+          cpu::quantize_nf4<T>(data, count, result->codes.data_ptr<uint8_t>(), scales, begin, end);
+        else
+          cpu::quantize_int4<T>(data, count, result->codes.data_ptr<uint8_t>(), scales, begin, end);
+      });
+    });
+  }
+  if (double_quant) quantize_scales(*result);
+  return result;
+}
+
+Tensor dequantize(const QuantizedWeight& weight, const WeightPart& part, torch::ScalarType type) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::dequantize", "").typed<decltype(dequantize_part)>();
+  return op.call(weight.codes, weight.scales, optional(weight.nested_scales), optional(weight.offset),
+                 static_cast<int64_t>(weight.type), weight.in,
+                 {part.first_row, part.rows, part.first_column, part.columns}, type);
+}
+
+Tensor dequantize(const QuantizedWeight& weight, torch::ScalarType type) {
+  return dequantize(weight, {0, weight.out, 0, weight.in}, type);
+}
+
+Tensor quantized_product(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias) {
+  return in_parts(x, weight.out, part_length(x, weight.out, weight.in), [&](int64_t first, int64_t count) {
+    const auto rows = dequantize(weight, {first, count, 0, weight.in}, x.scalar_type());
+    return linear_product(x, rows, bias.defined() ? bias.narrow(0, first, count) : bias);
+  });
+}
+
+Tensor quantized_input_gradient(const Tensor& dy, const QuantizedWeight& weight) {
+  return in_parts(dy, weight.in, part_length(dy, weight.in, weight.out), [&](int64_t first, int64_t count) {
+    return linear_product(dy, dequantize(weight, {0, weight.out, first, count}, dy.scalar_type()).t());
+  });
+}
+
+c10::IValue capsule_of(const QuantizedPtr& weight) {
+  return weight ? c10::IValue::make_capsule(weight) : c10::IValue();
+}
+
+QuantizedPtr quantized_in(const c10::IValue& saved) {
+  return saved.isNone() ? QuantizedPtr() : c10::static_intrusive_pointer_cast<QuantizedWeight>(saved.toCapsule());
+}
+
+Tensor quantized_linear(const Tensor& x, const QuantizedPtr& weight, const Tensor& bias) {
+  return QuantizedLinearFunction::apply(x, weight, optional(bias));
+}
+
+}  // namespace vlmtune::kernels
