@@ -96,6 +96,7 @@ class Profile(program.Case):
     def test_inference(self):
         tokens = {}
         for name, words, sections in [("short", 5, {}), ("long", 150, {}), ("bf16", 20, {"precision": {"compute": "bf16", "parameters": "bf16"}}),
+                                      ("quantised", 20, {"quantization": {"bits": 4}}),
                                       ("all logits", 150, {"generation": {"max_new_tokens": 20, "logits": "all"}})]:
             with self.subTest(name):
                 run = self.dir / f"infer-{name}"

@@ -84,6 +84,10 @@ class Survival(program.Case):
             # Grouped, so that there are steps without any picture, which leave the projector without a gradient.
             "projector": ("pretrain", program.training_recipe(cls, data={"group_by_modality_length": True}, **shorter)),
             "full": ("pretrain", program.training_recipe(cls, freeze={"language_model": False}, **shorter)),
+            "lean": ("lora-finetune", program.training_recipe(cls, lora={"r": 128, "dropout": 0.1}, quantization={"bits": 4},
+                                                             optimizer={"name": "adamw8bit"}, **shorter)),
+            "lion": ("pretrain", program.training_recipe(cls, freeze={"language_model": False}, optimizer={"name": "lion"},
+                                                         memory={"checkpointing": "every:2"}, **shorter)),
         }
         cls.references = {}
 
@@ -147,6 +151,12 @@ class Survival(program.Case):
 
     def test_killed_full_fine_tuning(self):
         self.check_killed("full", [random_sleep, in_a_checkpoint])
+
+    def test_killed_with_few_bits(self):
+        self.check_killed("lean", [in_a_checkpoint, random_sleep])
+
+    def test_killed_lion(self):
+        self.check_killed("lion", [random_sleep, in_a_checkpoint])
 
     def stop(self, kind, number, after):
         """Sends a signal after so many steps to a run that then leaves a checkpoint; returns run and step."""

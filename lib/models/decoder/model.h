@@ -20,7 +20,7 @@ struct DecoderCall {
   Tensor positions;                   ///< [B or 1, T] int64 on the CPU
   std::vector<int64_t> left_padding;  ///< padding slots before each row's first token; empty: none
   KvCache* cache = nullptr;
-  bool training = false;      ///< dropout on
+  bool training = false;           ///< dropout on
   RecomputePolicy recompute = {};  ///< in backward
 };
 
