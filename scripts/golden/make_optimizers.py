@@ -1,14 +1,13 @@
-"""optimizers/*: thirty updates of a tensor: Lion by bitsandbytes, and AdamW with bitsandbytes' 8-bit numbers for its moments.
-bitsandbytes 0.50.2 itself rounds some moments to other than the nearest number on the CPU (not in its CUDA kernels)."""
+"""optimizers/*: thirty updates of a tensor: Lion by bitsandbytes, and AdamW with bitsandbytes' 8-bit numbers for its moments."""
 import math
 
 import bitsandbytes as bnb
 import torch
 from bitsandbytes.functional import create_dynamic_map
 
-from tiny import case_folder, generator, write_golden
+from tiny import case_folder, from_8bit, generator, nearest_8bit, write_golden
 
-COUNT, STEPS, BLOCK = 5000, 30, 256  # twenty blocks, the last one not full
+COUNT, STEPS = 5000, 30  # twenty blocks, the last one not full
 
 
 class Moment:
@@ -18,10 +17,7 @@ class Moment:
         self.values, self.numbers = torch.zeros(COUNT), create_dynamic_map(signed=signed)
 
     def keep(self, values):
-        blocks = torch.nn.functional.pad(values, (0, -COUNT % BLOCK)).view(-1, BLOCK)
-        scales = blocks.abs().amax(1, keepdim=True)
-        nearest = ((blocks / scales).unsqueeze(-1) - self.numbers).abs().argmin(-1)
-        self.values = (self.numbers[nearest] * scales).flatten()[:COUNT]
+        self.values = from_8bit(*nearest_8bit(values, self.numbers), self.numbers)
 
 
 class AdamW8bit:

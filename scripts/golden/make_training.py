@@ -14,7 +14,7 @@ from transformers.trainer_pt_utils import get_parameter_names
 
 from make_adapters import LANGUAGE, adapter_key, save_adapter, seeded_adapter
 from make_llava import N, pixels
-from tiny import ROOT, SEED, VERSIONS, Rows, case_folder, file_key, write_golden, write_json
+from tiny import ROOT, SEED, VERSIONS, Rows, case_folder, file_key, from_8bit, nearest_8bit, write_golden, write_json
 
 STEPS, WARMUP, ACCUMULATION = 10, 2, 2
 DEFAULTS = dict(base="llava-clip-llama", schedule="cosine", learning_rate=1e-3, weight_decay=0.01, max_grad_norm=1.0,
@@ -104,9 +104,10 @@ def quantize_language_model(model, kind):
     """Its linear layers hold what bitsandbytes keeps of them; the head stays whole, as BitsAndBytesConfig leaves it."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and "language_model." in name:
-            codes, state = bitsandbytes.quantize_4bit(module.weight.data, blocksize=64, compress_statistics=True, quant_type=kind)
+            codes, state = bitsandbytes.quantize_4bit(module.weight.data, blocksize=64, compress_statistics=False, quant_type=kind)
             # By hand: bitsandbytes 0.50.2 mixes up the blocks on the CPU when a row is shorter than one.
-            absmax = bitsandbytes.dequantize_blockwise(state.absmax, state.state2) + state.offset
+            numbers, offset = bitsandbytes.create_dynamic_map(), state.absmax.mean()
+            absmax = from_8bit(*nearest_8bit(state.absmax - offset, numbers), numbers) + offset
             values = state.code[torch.stack([codes >> 4, codes & 15], -1).flatten().long()]
             module.weight.data = (values.view(-1, 64) * absmax.view(-1, 1)).view_as(module.weight)
 

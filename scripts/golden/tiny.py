@@ -36,6 +36,19 @@ def generator(*key):
     return torch.Generator().manual_seed(SEED + zlib.crc32("/".join(map(str, key)).encode()))
 
 
+def nearest_8bit(values, numbers, block=256):
+    """Codes of the nearest 8-bit numbers and a scale for each block. bitsandbytes 0.50.2 takes others at times on the CPU, not in its
+    CUDA kernels."""
+    blocks = nn.functional.pad(values.flatten(), (0, -values.numel() % block)).view(-1, block)
+    scales = blocks.abs().amax(1, keepdim=True)
+    codes = ((blocks / scales).unsqueeze(-1) - numbers).abs().argmin(-1)
+    return codes.to(torch.uint8).flatten()[:values.numel()], scales.flatten()
+
+
+def from_8bit(codes, scales, numbers, block=256):
+    return numbers[codes.long()] * scales.repeat_interleave(block)[:codes.numel()]
+
+
 def randomize(model, case):
     """Fills every parameter from a stream named after it: outputs and gradients far from degenerate."""
     for name, p in model.named_parameters():
