@@ -10,6 +10,7 @@
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/flash.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/tensors.h"
 
 namespace vlmtune::kernels {
 namespace {
@@ -18,18 +19,11 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-std::optional<Tensor> optional(const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
-
 /// [B, K, T, d] with each head repeated for its group of queries.
 Tensor repeat_heads(const Tensor& x, int64_t groups) { return groups == 1 ? x : x.repeat_interleave(groups, 1); }
 
 /// x with adjacent channels.
 Tensor with_adjacent_channels(const Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
-
-/// [B, H, T, d] in the memory order of [B, T, H, d], which the projections around attention have.
-Tensor empty_transposed(const Tensor& like) {
-  return torch::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
-}
 
 template <typename T>
 cpu::HeadRows<T> head_rows(const Tensor& x) {
@@ -106,7 +100,7 @@ struct CpuAttention : torch::autograd::Function<CpuAttention> {
         c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::attention", "").typed<decltype(forward_cpu)>();
     const auto q = with_adjacent_channels(q_any), k = with_adjacent_channels(k_any), v = with_adjacent_channels(v_any);
     const auto bias = any_bias ? any_bias->to(q.scalar_type()) : Tensor();
-    const auto [y, log_sum] = op.call(q, k, v, optional(bias), causal);
+    const auto [y, log_sum] = op.call(q, k, v, optional_tensor(bias), causal);
     context->save_for_backward({q, k, v, y, log_sum, bias});
     context->saved_data["causal"] = causal;
     return y;
@@ -118,7 +112,7 @@ struct CpuAttention : torch::autograd::Function<CpuAttention> {
                                .typed<decltype(backward_cpu)>();
     const auto saved = context->get_saved_variables();
     const auto [dq, dk, dv] = op.call(with_adjacent_channels(gradients[0]), saved[0], saved[1], saved[2], saved[3],
-                                      saved[4], optional(saved[5]), context->saved_data["causal"].toBool());
+                                      saved[4], optional_tensor(saved[5]), context->saved_data["causal"].toBool());
     return {dq, dk, dv, Tensor(), Tensor()};
   }
 };
@@ -158,7 +152,7 @@ Tensor cuda_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool ca
   const bool differentiated =
       torch::GradMode::is_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad());
   return std::get<0>(at::_scaled_dot_product_efficient_attention(q, repeat_heads(k, groups), repeat_heads(v, groups),
-                                                                 optional(mask), differentiated, 0.0, causal));
+                                                                 optional_tensor(mask), differentiated, 0.0, causal));
 }
 
 }  // namespace
@@ -183,7 +177,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
   if (cpu::has_loop(q)) {
     const bool decoding =
         q.size(2) == 1 && !torch::GradMode::is_enabled() && q.stride(3) == 1 && k.stride(3) == 1 && v.stride(3) == 1;
-    return decoding ? one_query(q, k, v, bias) : CpuAttention::apply(q, k, v, causal, optional(bias));
+    return decoding ? one_query(q, k, v, bias) : CpuAttention::apply(q, k, v, causal, optional_tensor(bias));
   }
   // Transformers repeats the heads where there is an attention mask, as in training.
   if (is_composed(q) && torch::GradMode::is_enabled()) {
@@ -192,7 +186,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
   }
   // A dry run for Ascend takes these too: its fused attention saves the output and statistics of the rows as well.
   if (q.is_cuda() || q.is_meta()) return cuda_attention(q, k, v, causal, bias);
-  return at::scaled_dot_product_attention(q, k, v, optional(bias), 0.0, causal, std::nullopt, q.size(1) != k.size(1));
+  return at::scaled_dot_product_attention(q, k, v, optional_tensor(bias), 0.0, causal, std::nullopt,
+                                          q.size(1) != k.size(1));
 }
 
 }  // namespace vlmtune::kernels

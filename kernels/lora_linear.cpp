@@ -3,6 +3,7 @@
 #include "kernels/composed.h"
 #include "kernels/device.h"
 #include "kernels/linear.h"
+#include "kernels/tensors.h"
 
 namespace vlmtune::kernels {
 namespace {
@@ -71,23 +72,22 @@ struct LoraLinearFunction : torch::autograd::Function<LoraLinearFunction> {
   }
 };
 
-std::optional<Tensor> optional(const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
-
 }  // namespace
+
+Tensor base_linear(const Tensor& x, const BaseWeight& weight, const Tensor& bias) {
+  return weight.quantized ? quantized_linear(x, weight.quantized, bias) : kernels::linear(x, weight.whole, bias);
+}
 
 Tensor lora_linear(const Tensor& x, const Tensor& dropped, const BaseWeight& weight, const Tensor& bias,
                    const Tensor& a, const Tensor& b, double scale) {
   if (is_composed(x)) {
-    const auto y =
-        weight.quantized ? quantized_linear(x, weight.quantized, bias) : kernels::linear(x, weight.whole, bias);
-    return composed_lora(y, dropped.defined() ? dropped : x, a, b, scale);
+    return composed_lora(base_linear(x, weight, bias), dropped.defined() ? dropped : x, a, b, scale);
   }
   if (torch::GradMode::is_enabled())
-    return LoraLinearFunction::apply(x, a, b, weight, scale, optional(dropped), optional(bias));
+    return LoraLinearFunction::apply(x, a, b, weight, scale, optional_tensor(dropped), optional_tensor(bias));
   const auto type = x.scalar_type();
   const auto low = kernels::linear(dropped.defined() ? dropped : x, a.to(type), {});
-  auto y = weight.quantized ? quantized_product(x, *weight.quantized, bias) : kernels::linear(x, weight.whole, bias);
-  return y.add_(kernels::linear(low, b.to(type), {}), scale);
+  return base_linear(x, weight, bias).add_(kernels::linear(low, b.to(type), {}), scale);
 }
 
 }  // namespace vlmtune::kernels

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "kernels/device.h"
+#include "kernels/tensors.h"
 
 namespace vlmtune::kernels {
 namespace {
@@ -83,11 +84,6 @@ Tensor native_dropout_backward(const Tensor& gradient, const Tensor&, double) {
 void fused_adamw(at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList, double,
                  double, double, double, double, bool, bool, const std::optional<Tensor>&,
                  const std::optional<Tensor>&) {}
-
-/// [B, H, T, d] in the memory order of [B, T, H, d].
-Tensor empty_transposed(const Tensor& like) {
-  return torch::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
-}
 
 using Flash = std::tuple<Tensor, Tensor, Tensor, Tensor, SymInt, SymInt, Tensor, Tensor, Tensor>;
 

@@ -9,6 +9,7 @@
 #include "kernels/cpu/quantize.h"
 #include "kernels/dynamic_values.h"
 #include "kernels/linear.h"
+#include "kernels/tensors.h"
 
 namespace vlmtune::kernels {
 namespace {
@@ -80,8 +81,6 @@ void quantize_scales(QuantizedWeight& weight) {
   cpu::quantize_8bit_table(centred.data_ptr<float>(), count, kScaleBlock, dynamic_values(true).data_ptr<float>(),
                            weight.scales.data_ptr<uint8_t>(), weight.nested_scales.data_ptr<float>(), 0, blocks);
 }
-
-std::optional<Tensor> optional(const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; }
 
 /// Elements of a side whose parts hold about kPartElements, in whole blocks; bitsandbytes takes the whole.
 int64_t part_length(const Tensor& x, int64_t side, int64_t other_side) {
@@ -158,7 +157,7 @@ QuantizedPtr quantize(const Tensor& weight, QuantType type, bool double_quant) {
 Tensor dequantize(const QuantizedWeight& weight, const WeightPart& part, torch::ScalarType type) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::dequantize", "").typed<decltype(dequantize_part)>();
-  return op.call(weight.codes, weight.scales, optional(weight.nested_scales), optional(weight.offset),
+  return op.call(weight.codes, weight.scales, optional_tensor(weight.nested_scales), optional_tensor(weight.offset),
                  static_cast<int64_t>(weight.type), weight.in,
                  {part.first_row, part.rows, part.first_column, part.columns}, type);
 }
@@ -189,7 +188,7 @@ QuantizedPtr quantized_in(const c10::IValue& saved) {
 }
 
 Tensor quantized_linear(const Tensor& x, const QuantizedPtr& weight, const Tensor& bias) {
-  return QuantizedLinearFunction::apply(x, weight, optional(bias));
+  return QuantizedLinearFunction::apply(x, weight, optional_tensor(bias));
 }
 
 }  // namespace vlmtune::kernels

@@ -1,7 +1,6 @@
 #include "lib/nn/linear.h"
 
 #include "kernels/dropout.h"
-#include "kernels/linear.h"
 #include "kernels/lora_linear.h"
 #include "lib/memory/scope.h"
 
@@ -25,7 +24,7 @@ Tensor Linear::forward(const Tensor& x, bool training) const {
     const auto dropped = training && lora->dropout > 0 ? kernels::dropout(x, lora->dropout) : Tensor();
     return kernels::lora_linear(x, dropped, base, own_bias, lora->a, lora->b, lora->scale);  // [..., out]
   }
-  return quantized ? kernels::quantized_linear(x, quantized, own_bias) : kernels::linear(x, base.whole, own_bias);
+  return kernels::base_linear(x, base, own_bias);
 }
 
 void Linear::visit(const std::string& name, const TensorVisitor& visitor) {
