@@ -131,11 +131,21 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
+void drop_pages(const void* data, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = (address + page - 1) / page * page, end = (address + bytes) / page * page;
+  if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+void prefetch_pages(const void* data, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(data), begin = address / page * page;
+  ::madvise(reinterpret_cast<void*>(begin), address + bytes - begin, MADV_WILLNEED);
+}
+
 void MappedFile::drop(size_t offset, size_t length) const {
-  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t begin = (offset + page - 1) / page * page;  // only whole pages of the range
-  const size_t end = (offset + length) / page * page;
-  if (end > begin) ::madvise(static_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+  drop_pages(static_cast<const std::byte*>(data_) + offset, length);
 }
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {

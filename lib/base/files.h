@@ -26,6 +26,11 @@ void sync_directory(const std::filesystem::path& path);
 std::string sha256_hex(std::string_view data);
 std::string sha256_file(const std::filesystem::path& path);
 
+/// Lets go of the whole pages of a range of a mapped file; they are read again when next touched.
+void drop_pages(const void* data, size_t bytes);
+/// Has a range of a mapped file read ahead, without waiting.
+void prefetch_pages(const void* data, size_t bytes);
+
 /// Read-only memory map of a file. Errors: input_error when it is missing or unreadable.
 class MappedFile {
  public:

@@ -73,6 +73,7 @@ void MemoryLedger::move(uint64_t key, MemoryCategory category) {
 }
 
 void MemoryLedger::add_external(MemoryCategory category, int64_t bytes) {
+  check_room(bytes);
   const std::lock_guard lock(mutex_);
   change(category, ModuleScope::current(), bytes);
   note();

@@ -38,7 +38,7 @@ class MemoryLedger {
   void set_limit(int64_t bytes) { limit_ = bytes; }
   /// Errors: UserError (out of memory) when `bytes` more would be beyond the limit.
   void check_room(int64_t bytes) const;
-  /// Bytes that no allocator hands out, such as weights used in their mapped file.
+  /// Bytes that no allocator hands out, such as weights used in their mapped file; below 0 when they go. Errors: as check_room.
   void add_external(MemoryCategory category, int64_t bytes);
 
   /// Phases are counted apart; coming back to one continues it. Returns the phase before.

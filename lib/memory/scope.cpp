@@ -10,7 +10,7 @@ namespace {
 
 thread_local MemoryCategory t_category = MemoryCategory::kTemporary;
 thread_local uint16_t t_module = 0;
-thread_local bool t_uncounted = false;
+thread_local bool t_uncounted = false, t_host = false;
 
 std::mutex g_mutex;
 std::vector<std::string>& names() {
@@ -44,6 +44,10 @@ std::string ModuleScope::name(uint16_t number) {
 UncountedScope::UncountedScope() : outer_(t_uncounted) { t_uncounted = true; }
 UncountedScope::~UncountedScope() { t_uncounted = outer_; }
 bool UncountedScope::active() { return t_uncounted; }
+
+HostScope::HostScope() : outer_(t_host) { t_host = true; }
+HostScope::~HostScope() { t_host = outer_; }
+bool HostScope::active() { return t_host; }
 
 PhaseScope::PhaseScope(std::string_view name) : outer_(enter_memory_phase(name)) {}
 PhaseScope::~PhaseScope() { enter_memory_phase(outer_); }

@@ -52,6 +52,20 @@ class UncountedScope {
   bool outer_;
 };
 
+/// Until it ends, meta tensors stand for memory of the host and count there.
+class HostScope {
+ public:
+  HostScope();
+  ~HostScope();
+  HostScope(const HostScope&) = delete;
+  HostScope& operator=(const HostScope&) = delete;
+
+  static bool active();
+
+ private:
+  bool outer_;
+};
+
 /// Until it ends, what happens belongs to the phase `name`, e.g. "forward". Process-wide: all threads are in one phase.
 class PhaseScope {
  public:

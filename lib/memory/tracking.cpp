@@ -40,7 +40,12 @@ class CpuAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
-void free_meta(void* context) { accounts().device->freed(key_of(context)); }
+/// Keys are unique, so that the account which does not know one leaves it alone.
+void free_meta(void* context) {
+  const auto& [device, host] = accounts();
+  device->freed(key_of(context));
+  if (host != device) host->freed(key_of(context));
+}
 
 /// Hands out memory that does not exist, under odd keys, which no CPU address is.
 class MetaAllocator final : public c10::Allocator {
@@ -49,7 +54,8 @@ class MetaAllocator final : public c10::Allocator {
     static std::atomic<uint64_t> made{0};
     void* context = reinterpret_cast<void*>(2 * made++ + 1);
     if (bytes > 0 && !UncountedScope::active())
-      accounts().device->allocated(key_of(context), static_cast<int64_t>(bytes));
+      (HostScope::active() ? accounts().host : accounts().device)
+          ->allocated(key_of(context), static_cast<int64_t>(bytes));
     return {nullptr, context, &free_meta, c10::Device(c10::kMeta)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_meta; }

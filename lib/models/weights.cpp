@@ -51,14 +51,30 @@ Tensor stand_in(torch::IntArrayRef shape, torch::ScalarType type) {
 
 /// Where a tensor of the model goes.
 struct Slot {
+  const std::string& name;
   Tensor& tensor;
   bool trained = false;
+  bool streamed = false;
   Linear* quantized = nullptr;  ///< the layer that holds it in few bits instead
 };
 
+/// What a streamed tensor is read from: the mapped file, or the copy on the host of a device with memory of its own.
+Tensor stream_source(const Tensor& values, const WeightOptions& options) {
+  if (!options.streamed_from_host) return values;
+  const HostScope host;
+  return values.to(options.device.is_meta() ? torch::kMeta : torch::kCPU, options.frozen_type, false, /*copy=*/true);
+}
+
 /// A frozen tensor that has its type already stays in the file's map when the CPU computes.
-void place(const Tensor& values, const Slot& to, const WeightOptions& options) {
-  auto& [slot, trained, quantized] = to;
+void place(LlavaModel& model, const Tensor& values, const Slot& to, const WeightOptions& options) {
+  auto& [name, slot, trained, streamed, quantized] = to;
+  if (streamed) {
+    const auto source = stream_source(values, options);
+    const bool shared = kernels::kernel_device(options.device) == torch::kCPU;
+    slot = shared ? to_device(source, options.device) : stand_in(values.sizes(), options.frozen_type);
+    model.stream_weight(name, slot, source);
+    return;
+  }
   if (quantized != nullptr) {
     const auto& [applies, type, double_quant] = options.quantization;
     const auto source = options.device.is_meta() ? stand_in(values.sizes(), values.scalar_type()) : values;
@@ -75,7 +91,7 @@ void place(const Tensor& values, const Slot& to, const WeightOptions& options) {
   }
 }
 
-void load_tensor(const Found& found, const Slot& to, const WeightOptions& options) {
+void load_tensor(LlavaModel& model, const Found& found, const Slot& to, const WeightOptions& options) {
   auto& slot = to.tensor;
   const auto& entry = found.checkpoint->entry(found.name);
   const auto file = found.checkpoint->file_of(found.name).string();
@@ -87,7 +103,9 @@ void load_tensor(const Found& found, const Slot& to, const WeightOptions& option
   if (type != torch::kFloat && type != torch::kHalf && type != torch::kBFloat16 && type != torch::kDouble)
     throw input_error("{}: tensor \"{}\" is of type {}, which is not computed with: convert it to F32, F16 or BF16",
                       file, found.name, entry.dtype);
-  place(values, to, options);
+  if (to.streamed && entry.begin % values.element_size() != 0)
+    throw input_error("{}: tensor \"{}\" is not aligned to its type, so it cannot be streamed", file, found.name);
+  place(model, values, to, options);
   if (!slot.defined() || slot.data_ptr() != values.data_ptr()) found.checkpoint->drop(found.name);
 }
 
@@ -107,16 +125,18 @@ void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, c
   std::string missing;
   model.visit([&](const std::string& name, Tensor& slot) {
     const auto layer = quantized.find(name);
-    const Slot to{slot, options.is_trained(name), layer == quantized.end() ? nullptr : layer->second};
+    const bool trained = options.is_trained(name);
+    const Slot to{name, slot, trained, !trained && options.is_streamed(name),
+                  layer == quantized.end() ? nullptr : layer->second};
     const ModuleScope module(memory_module(name));
     const auto at = index.find(name);
     if (at != index.end()) {
-      load_tensor(at->second, to, options);
+      load_tensor(model, at->second, to, options);
       index.erase(at);
     } else if (const auto values = options.fresh(name, slot.sizes())) {
       slot = values->to(to.trained ? options.trained_type : options.frozen_type);
     } else if (options.stand_in_type) {
-      place(stand_in(slot.sizes(), *options.stand_in_type), to, options);
+      place(model, stand_in(slot.sizes(), *options.stand_in_type), to, options);
     } else if (missing.empty()) {
       missing = name;
     }

@@ -34,6 +34,11 @@ struct WeightOptions {
   /// Type of tensors that will be trained; these are always copies.
   torch::ScalarType trained_type = torch::kFloat;
   QuantizationOptions quantization;
+  /// Frozen tensors of blocks that come and go with their block (WeightStream). Where the CPU computes they have the type
+  /// that the file has.
+  std::function<bool(const std::string& name)> is_streamed = [](const std::string&) { return false; };
+  /// Whether streamed tensors of a device with memory of its own are kept on the host, or read from the file each time.
+  bool streamed_from_host = false;
   std::function<bool(const std::string& name)> is_trained = [](const std::string&) { return false; };
   /// For a dry run without files: the type that missing tensors have in the file that is not there.
   std::optional<torch::ScalarType> stand_in_type;

@@ -72,6 +72,12 @@ QuantizationOptions quantization_options(const QuantizationRecipe& recipe) {
   return options;
 }
 
+/// The host is the CPU's own memory: there only a file is somewhere else.
+bool streams_weights(const Recipe& recipe) {
+  const auto& parameters = recipe.memory.offload.parameters;
+  return parameters == "disk" || (parameters == "cpu" && recipe.hardware.device != "cpu");
+}
+
 bool has_weights(const fs::path& path) {
   if (!fs::is_directory(path)) return fs::exists(path);
   for (const auto& entry : fs::directory_iterator(path))
@@ -179,6 +185,10 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
   options.frozen_type = to_scalar_type(recipe.precision.parameters);
   options.trained_type = trained_type;
   options.quantization = quantization_options(recipe.quantization);
+  if (streams_weights(recipe)) {
+    options.is_streamed = [](const std::string& name) { return name.find(".layers.") != std::string::npos; };
+    options.streamed_from_host = recipe.memory.offload.parameters == "cpu";
+  }
   const bool trains = command != Command::kInfer;
   const auto choices = training_choices(recipe);
   if (trains) options.is_trained = [choices](const std::string& name) { return is_trained(name, choices); };

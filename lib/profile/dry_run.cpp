@@ -36,7 +36,8 @@ MemoryAccounts new_accounts(torch::DeviceType type) {
 
 DeviceRates rates_of(const Hardware& hardware) {
   if (hardware.device == "cpu" && hardware.flops.empty()) return host_rates();
-  return {hardware.flops, hardware.memory_bandwidth_bytes_per_s.value_or(0)};
+  return {hardware.flops, hardware.memory_bandwidth_bytes_per_s.value_or(0),
+          hardware.host_link_bytes_per_s.value_or(0)};
 }
 
 /// The size of picture that takes the most tokens.

@@ -46,7 +46,7 @@ std::string memory_json(const MemoryReport& report) {
     json["step_time"] = {{"seconds", time.total()},
                          {"compute", time.compute},
                          {"memory", time.memory},
-                         {"link", time.link},
+                         {"link", time.link()},
                          {"recompute", time.recompute}};
   }
   if (!report.ablation.empty()) {

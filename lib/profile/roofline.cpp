@@ -49,6 +49,8 @@ std::string precision_of(torch::ScalarType type) {
 /// Making room for a result is no work, and no reason to look for the work inside.
 bool only_allocates(std::string_view name) { return name.starts_with("aten::empty"); }
 
+bool crosses_link(std::string_view name) { return name == "vlmtune::copy_across_"; }
+
 /// An operator under way: its inputs can only be looked at when it begins.
 struct Call : at::ObserverContext {
   double flops = 0, bytes = 0;
@@ -99,6 +101,10 @@ struct RooflineRecorder::State {
         moves_data = moves_data || !view;
       });
     if (!call.on_meta || !moves_data || only_allocates(name)) return;
+    if (crosses_link(name)) {
+      time.transfer += rates.link > 0 ? call.bytes / 2 / rates.link : 0;  // once, not as read and written
+      return;
+    }
     flops += call.flops;
     const auto rate = rates.flops.find(precision_of(call.type.value_or(torch::kFloat)));
     const double compute = rate != rates.flops.end() && rate->second > 0 ? call.flops / rate->second : 0;

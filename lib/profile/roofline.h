@@ -3,6 +3,7 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,16 +15,19 @@ namespace vlmtune {
 struct DeviceRates {
   std::map<std::string, double> flops;  ///< by precision: "bf16" -> 3.12e14
   double bytes = 0;
+  double link = 0;  ///< bytes between host and device
 };
 
 /// Seconds. `compute` and `memory` are the parts where the one or the other is the limit; `recompute`, the part of both that
-/// checkpointing does a second time; `link`, transfers that nothing hides.
+/// checkpointing does a second time; `transfer`, what crosses the link to the host,
+/// which hides behind the rest as far as it can.
 struct StepTime {
-  double compute = 0, memory = 0, recompute = 0, link = 0;
-  double total() const { return compute + memory + link; }
-  StepTime operator*(double n) const { return {compute * n, memory * n, recompute * n, link * n}; }
+  double compute = 0, memory = 0, recompute = 0, transfer = 0;
+  double link() const { return std::max(0.0, transfer - compute - memory); }
+  double total() const { return compute + memory + link(); }
+  StepTime operator*(double n) const { return {compute * n, memory * n, recompute * n, transfer * n}; }
   StepTime operator-(const StepTime& o) const {
-    return {compute - o.compute, memory - o.memory, recompute - o.recompute, link - o.link};
+    return {compute - o.compute, memory - o.memory, recompute - o.recompute, transfer - o.transfer};
   }
   StepTime& operator+=(const StepTime& o) { return *this = *this - o * -1; }
 };

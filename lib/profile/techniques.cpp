@@ -61,6 +61,13 @@ constexpr Technique kTechniques[] = {
        if (r.quantization.type == QuantizationType::kInt8) r.quantization.type = QuantizationType::kNf4;
      },
      [](Recipe& r) { r.quantization.bits = 16; }},
+    {"memory.offload.parameters",
+     {"/memory/offload/parameters", nullptr},
+     true,
+     [](const Recipe& r, Command) { return r.memory.offload.parameters != "none"; },
+     [](const Recipe& r, Command c) { return r.quantization.bits == 16 && (!trains(c) || r.freeze.language_model); },
+     [](Recipe& r) { r.memory.offload.parameters = r.hardware.device == "cpu" ? "disk" : "cpu"; },
+     [](Recipe& r) { r.memory.offload.parameters = "none"; }},
     {"16-bit weights",
      {"/precision/parameters", nullptr},
      false,

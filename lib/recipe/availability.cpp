@@ -20,7 +20,6 @@ constexpr Availability kTable[] = {
     {"/memory/attention", "auto|math"},
     {"/memory/offload/optimizer", "none"},
     {"/memory/offload/gradients", "none"},
-    {"/memory/offload/parameters", "none"},
     {"/memory/offload/activations", "none"},
     {"/memory/on_oom", "fail"},
     {"/schedule/accumulation_stages", "null"},

@@ -31,6 +31,22 @@ void check_quantization(const QuantizationRecipe& q, const std::string& origin) 
     throw usage_error("{}: /quantization/type: {} bits are {}", origin, q.bits, q.bits == 8 ? "int8" : "nf4 or int4");
 }
 
+/// What lies on the host already needs no place there.
+void check_offload(const Recipe& r, const std::string& origin) {
+  const auto& offload = r.memory.offload;
+  if (r.quantization.bits != 16 && offload.parameters != "none")
+    throw usage_error(
+        "{}: /memory/offload/parameters: found \"{}\" beside {} bits, expected \"none\": quantised weights stay where "
+        "they are",
+        origin, offload.parameters, r.quantization.bits);
+  for (const auto& [key, place] : {std::pair{"optimizer", offload.optimizer},
+                                   {"gradients", offload.gradients},
+                                   {"parameters", offload.parameters},
+                                   {"activations", offload.activations}})
+    if (place == "cpu" && r.hardware.device == "cpu")
+      log_warning("{}: memory.offload.{}: cpu has no effect where the CPU computes", origin, key);
+}
+
 void check_training(const Recipe& r, Command command, const std::string& origin) {
   if (command == Command::kPretrain && r.freeze.vision_tower && r.freeze.projector && r.freeze.language_model)
     throw usage_error("{}: /freeze: everything is frozen, expected at least one part to train", origin);
@@ -65,6 +81,7 @@ void check_recipe(const Recipe& recipe, Command command, const std::string& orig
                       *recipe.memory.budget);
   check_model_and_image(recipe, origin);
   check_quantization(recipe.quantization, origin);
+  check_offload(recipe, origin);
   if (command != Command::kInfer) check_training(recipe, command, origin);
   if (require_inputs) check_inputs(recipe, command, origin);
 }

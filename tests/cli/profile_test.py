@@ -88,6 +88,9 @@ class Profile(program.Case):
             ("qlora", "lora-finetune", 1, {"lora": lora, "quantization": {"bits": 4}}),
             ("qlora with its head", "lora-finetune", 1, {"lora": lora, "quantization": {"bits": 4, "type": "int4", "skip_modules": ["vision_tower"]}}),
             ("qlora bf16 int8", "lora-finetune", 1, {"lora": lora, "precision": bf16, "quantization": {"bits": 8}}),
+            ("lora streamed from disk", "lora-finetune", 1, {"lora": lora, "memory": {**recompute, "offload": {"parameters": "disk"}}}),
+            ("lora streamed from disk kept activations", "lora-finetune", 1, {"lora": lora, "memory": {"checkpointing": "none", "offload": {"parameters": "disk"}}}),
+            ("projector streamed from disk bf16", "pretrain", 1, {"precision": bf16, "memory": {**recompute, "offload": {"parameters": "disk"}}}),
             ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 32}}),
         ]:
             with self.subTest(name):
@@ -97,6 +100,7 @@ class Profile(program.Case):
         tokens = {}
         for name, words, sections in [("short", 5, {}), ("long", 150, {}), ("bf16", 20, {"precision": {"compute": "bf16", "parameters": "bf16"}}),
                                       ("quantised", 20, {"quantization": {"bits": 4}}),
+                                      ("streamed from disk", 20, {"memory": {"offload": {"parameters": "disk"}}}),
                                       ("all logits", 150, {"generation": {"max_new_tokens": 20, "logits": "all"}})]:
             with self.subTest(name):
                 run = self.dir / f"infer-{name}"
@@ -157,7 +161,7 @@ class Profile(program.Case):
         self.assertTrue(found["plan"])
 
         # What the user named stays, even when nothing fits then.
-        fast += ["quantization.bits=16", "optimizer.name=adamw"]
+        fast += ["quantization.bits=16", "optimizer.name=adamw", "memory.offload.parameters=none"]
         kept = program.run("profile-memory", "--recipe", path, *budget, *[x for pair in fast for x in ("--set", pair)], "--fit", "--json", "-").expect(4)
         self.assertEqual(kept.json()["plan"], {})
 

@@ -37,7 +37,7 @@ Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
   const auto window = config_.sliding_window > 0
                           ? decoder_mask(tokens, past, call.left_padding, config_.sliding_window, x.options())
                           : full;
-  if (call.recompute.anything() && torch::GradMode::is_enabled()) x = require_input_grad(x);
+  if ((call.recompute.anything() || stream) && torch::GradMode::is_enabled()) x = require_input_grad(x);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];
     const auto block = [&layer, rope, mask = layer.sliding ? window : full, training = call.training,
@@ -52,7 +52,8 @@ Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
       };
       return h + (mlp_again ? recompute(mlp, h) : mlp(h));
     };
-    x = call.recompute.block(i) ? recompute(block, x) : block(x);
+    x = streamed(stream.get(), i, x,
+                 [&](const Tensor& in) { return call.recompute.block(i) ? recompute(block, in) : block(in); });
   }
   const ModuleScope module("norm");
   return norm_.forward(x);

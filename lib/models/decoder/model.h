@@ -5,6 +5,7 @@
 #include "lib/nn/mlp.h"
 #include "lib/nn/norm.h"
 #include "lib/nn/recompute.h"
+#include "lib/nn/weight_stream.h"
 
 namespace vlmtune {
 
@@ -37,7 +38,8 @@ class Decoder {
   void visit_linears(const std::string& prefix, const LinearVisitor& visitor);
   const DecoderConfig& config() const { return config_; }
 
-  Tensor embed_tokens;  // [V, D]
+  Tensor embed_tokens;                   // [V, D]
+  std::unique_ptr<WeightStream> stream;  ///< of the blocks' weights, if they are not kept
 
  private:
   DecoderConfig config_;

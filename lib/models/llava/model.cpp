@@ -7,6 +7,7 @@
 #include "lib/image/anyres.h"
 #include "lib/memory/scope.h"
 #include "lib/memory/transfer.h"
+#include "lib/models/names.h"
 
 namespace vlmtune {
 namespace {
@@ -140,6 +141,13 @@ void LlavaModel::visit_linears(const LinearVisitor& visitor) {
   vision_tower_->visit_linears(root + "vision_tower.", visitor);
   for (size_t i = 0; i < projector_.size(); ++i)
     visitor(root + "multi_modal_projector.linear_" + std::to_string(i + 1), projector_[i]);
+}
+
+void LlavaModel::stream_weight(const std::string& name, const Tensor& on_device, const Tensor& source) {
+  const auto module = memory_module(name);
+  auto& stream = module.starts_with("vision_tower.") ? vision_tower_->stream : language_model_.stream;
+  if (!stream) stream = std::make_unique<WeightStream>();
+  stream->add(static_cast<size_t>(std::stoll(module.substr(module.rfind('.') + 1))), module, on_device, source);
 }
 
 }  // namespace vlmtune

@@ -46,6 +46,8 @@ class LlavaModel {
   /// Every tensor under its name in transformers ("model.language_model.layers.0..."), a tied head left out.
   void visit(const TensorVisitor& visitor);
   void visit_linears(const LinearVisitor& visitor);
+  /// From here on a block's weight is on the device only while the block computes. `source`: see WeightStream.
+  void stream_weight(const std::string& name, const Tensor& on_device, const Tensor& source);
 
  private:
   Tensor project(const Tensor& features) const;

@@ -72,7 +72,8 @@ std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<i
       return h + (mlp_again ? recompute(mlp, h) : mlp(h));
     };
     // The view makes the gradients of a state that is also a feature add up in the same order with and without recomputing.
-    x = policy.block(i) ? recompute(block, x) : block(x.view_as(x));
+    x = streamed(stream.get(), i, x,
+                 [&](const Tensor& in) { return policy.block(i) ? recompute(block, in) : block(in.view_as(in)); });
     keep(static_cast<int64_t>(i) + 1, x);
   }
   return kept;

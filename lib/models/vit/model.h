@@ -5,6 +5,7 @@
 #include "lib/nn/mlp.h"
 #include "lib/nn/norm.h"
 #include "lib/nn/recompute.h"
+#include "lib/nn/weight_stream.h"
 
 namespace vlmtune {
 
@@ -27,6 +28,8 @@ class Vit {
   void visit(const std::string& prefix, const TensorVisitor& visitor);
   void visit_linears(const std::string& prefix, const LinearVisitor& visitor);
   const VitConfig& config() const { return config_; }
+
+  std::unique_ptr<WeightStream> stream;  ///< of the blocks' weights, if they are not kept
 
  private:
   Tensor embed(const Tensor& pixels) const;

@@ -1,0 +1,46 @@
+// Weights that are on the device only while their block computes (L2L, Pudipeddi et al. 2020, arXiv 2002.05645; ZeRO-Infinity,
+// Rajbhandari et al. 2021, arXiv 2104.07857): only frozen ones, which nobody writes.
+#pragma once
+#include <set>
+
+#include "lib/nn/types.h"
+
+namespace vlmtune {
+
+/// The streamed weights of one stack of blocks. Where the CPU computes they are looked at in their mapped file, and leaving a
+/// block lets go of their pages; elsewhere they are copied from the host, and leaving frees the copy. The next block is read
+/// ahead, forward and backward.
+class WeightStream {
+ public:
+  /// One weight of a block. `on_device` is what the block computes with, a tensor without memory until the block is entered;
+  /// where the CPU computes it is `source` itself. `module` is whose memory it is.
+  void add(size_t block, const std::string& module, const Tensor& on_device, const Tensor& source);
+
+  /// x itself, as a mark in the graph: from `enter` to `leave` of a block its weights are there, and in backward from the
+  /// one of `leave` to the one of `enter`.
+  Tensor enter(const Tensor& x, size_t block);
+  Tensor leave(const Tensor& x, size_t block);
+
+  void acquire(size_t block, int64_t next);
+  void release(size_t block);
+
+ private:
+  struct Weight {
+    Tensor on_device, source;
+  };
+  struct Block {
+    std::string module;
+    std::vector<Weight> weights;
+    bool there = false;
+  };
+  void fetch(Block& block);
+  std::vector<Block> blocks_;
+};
+
+/// block(x), between the marks of a stream if there is one.
+template <typename F>
+Tensor streamed(WeightStream* stream, size_t index, const Tensor& x, const F& block) {
+  return stream != nullptr ? stream->leave(block(stream->enter(x, index)), index) : block(x);
+}
+
+}  // namespace vlmtune

@@ -1,0 +1,60 @@
+"""memory.offload: what a run gives up in memory, and that nothing else changes."""
+import json
+
+import program
+
+
+class Offload(program.Case):
+    def train(self, name, *sets, code=0, **sections):
+        run = self.dir / name
+        recipe = program.training_recipe(self, output={"dir": str(run)}, train={"max_steps": 3, "per_device_batch_size": 2})
+        for section, values in sections.items():
+            recipe.setdefault(section, {}).update(values)
+        arguments = [x for pair in sets for x in ("--set", pair)]
+        return run, program.run("lora-finetune", "--recipe", self.write_recipe(f"{name}.json", recipe), *arguments).expect(code)
+
+    def lines(self, run):
+        return [(line["loss"], line["grad_norm"]) for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())]
+
+    def weights(self, run):
+        return json.loads((run / "memory.json").read_text())["by_category"]["weights"]
+
+    def test_parameters_streamed_from_disk(self):
+        for checkpointing in ("full", "none", "selective"):
+            with self.subTest(checkpointing):
+                memory = {"checkpointing": checkpointing}
+                whole, _ = self.train(f"whole-{checkpointing}", memory=memory)
+                streamed, _ = self.train(f"streamed-{checkpointing}", memory={**memory, "offload": {"parameters": "disk"}})
+                self.assertEqual(self.lines(whole), self.lines(streamed))
+                self.assertEqual((whole / "final/adapter_model.safetensors").read_bytes(), (streamed / "final/adapter_model.safetensors").read_bytes())
+                self.assertLess(self.weights(streamed), 0.8 * self.weights(whole))
+
+    def test_a_budget_that_only_streaming_meets(self):
+        memory = {"checkpointing": "full", "loss_chunk_tokens": 8}
+        peaks = {}
+        for place in ("none", "disk"):
+            run, _ = self.train(f"peak-{place}", memory={**memory, "offload": {"parameters": place}})
+            peaks[place] = json.loads((run / "memory.json").read_text())["peak_allocated_bytes"]
+        self.assertLess(peaks["disk"], peaks["none"])
+        between = f'memory.budget="{(peaks["disk"] + peaks["none"]) // 2}"'
+        _, stopped = self.train("stopped", between, memory=memory, code=4)
+        self.assertIn("/memory/budget", stopped.err)
+        self.train("within", between, memory={**memory, "offload": {"parameters": "disk"}})
+
+    def test_what_cannot_be(self):
+        _, quantised = self.train("quantised", code=2, quantization={"bits": 4}, memory={"offload": {"parameters": "disk"}})
+        self.assertIn("/memory/offload/parameters", quantised.err)
+        _, idle = self.train("idle", memory={"offload": {"parameters": "cpu"}})
+        self.assertIn("memory.offload.parameters: cpu has no effect", idle.err)
+
+    def test_a_device_of_its_own_keeps_them_on_the_host(self):
+        recipe = self.write_recipe("device.json", program.training_recipe(self))
+        reports = {place: program.run("profile-memory", "--recipe", recipe, "--command", "lora-finetune", "--hardware", "8gb-gpu", "--json", "-",
+                                      "--set", f"memory.offload.parameters={place}").expect(0).json() for place in ("none", "cpu", "disk")}
+        for place in ("cpu", "disk"):
+            self.assertLess(reports[place]["by_category"]["weights"], reports["none"]["by_category"]["weights"])
+        self.assertGreater(reports["cpu"]["host"]["peak_bytes"], reports["disk"]["host"]["peak_bytes"])
+
+
+if __name__ == "__main__":
+    program.main()
