@@ -181,14 +181,14 @@ int run_training(const TrainArguments& arguments, Command command) {
     const double factor = schedule.factor(position.step);
     const auto result =
         train_step(model, micro, *optimizer, position.step, factor, recipe.optimizer.max_grad_norm, options);
-    const auto [loss, grad_norm] = result;
+    const double loss = result.loss, grad_norm = result.grad_norm;
     const bool finite = result.finite();
     if (!finite && (recipe.precision.compute != Precision::kFp16 || ++skipped >= kMaxSkippedSteps))
       throw UserError(ExitCode::kInternal,
                       fmt::format("step {}: the loss is {} and the gradient norm {}; the first bad gradient is {}'s. "
                                   "Lower the learning rate, or compute in bf16 or fp32",
-                                  position.step + 1, loss, grad_norm, first_bad_gradient(optimizer->tensors())));
-    if (position.step == 0)
+                                  position.step + 1, loss, grad_norm, result.first_bad_gradient));
+    if (position.step == 0 && !options.optimizer_in_backward)
       for (const auto& name : without_gradient(optimizer->tensors()))
         log_warning("{} got no gradient in the first step", name);
     if (finite) {

@@ -52,6 +52,14 @@ void adamw_8bit_cpu(Tensor& parameter, const Tensor& any_gradient, Tensor& avera
   });
 }
 
+void round_stochastically_cpu(Tensor& parameter, const Tensor& values, int64_t seed) {
+  if (parameter.is_meta()) return;
+  at::parallel_for(0, parameter.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    cpu::round_stochastically(values.data_ptr<float>() + begin, parameter.data_ptr<c10::BFloat16>() + begin,
+                              end - begin, static_cast<uint64_t>(seed), static_cast<uint64_t>(begin));
+  });
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
@@ -62,14 +70,17 @@ TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
       "adamw_8bit_(Tensor(a!) parameter, Tensor gradient, Tensor(b!) average_codes, Tensor(c!) average_scales, "
       "Tensor(d!) square_codes, Tensor(e!) square_scales, float rate, float beta1, float beta2, float eps, "
       "float weight_decay, float step) -> ()");
+  library.def("round_stochastically_(Tensor(a!) parameter, Tensor values, int seed) -> ()");
 }
 TORCH_LIBRARY_IMPL(vlmtune, CPU, library) {
   library.impl("lion_", lion_cpu);
   library.impl("adamw_8bit_", adamw_8bit_cpu);
+  library.impl("round_stochastically_", round_stochastically_cpu);
 }
 TORCH_LIBRARY_IMPL(vlmtune, Meta, library) {
   library.impl("lion_", lion_cpu);
   library.impl("adamw_8bit_", adamw_8bit_cpu);
+  library.impl("round_stochastically_", round_stochastically_cpu);
 }
 
 int64_t num_state_blocks(int64_t count) { return (count + cpu::kStateBlock - 1) / cpu::kStateBlock; }
@@ -87,6 +98,14 @@ void adamw_8bit_step(Tensor& parameter, const Tensor& gradient, const Moments8bi
   auto [average_codes, average_scales, square_codes, square_scales] = m;
   op.call(parameter, gradient, average_codes, average_scales, square_codes, square_scales, o.rate, o.betas[0],
           o.betas[1], o.eps, o.weight_decay, step);
+}
+
+void round_stochastically(const Tensor& parameter, const Tensor& values, uint64_t seed) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("vlmtune::round_stochastically_", "")
+                             .typed<decltype(round_stochastically_cpu)>();
+  auto target = parameter;
+  op.call(target, values, static_cast<int64_t>(seed));
 }
 
 }  // namespace vlmtune::kernels

@@ -28,4 +28,8 @@ int64_t num_state_blocks(int64_t count);
 void adamw_8bit_step(torch::Tensor& parameter, const torch::Tensor& gradient, const Moments8bit& moments,
                      const UpdateOptions& options, double step);
 
+/// parameter (bf16) = values (fp32), each rounded up or down with the probability that makes it right on average (Gupta et al.
+/// 2015, arXiv 1502.02551); the random numbers are a function of `seed` and the place.
+void round_stochastically(const torch::Tensor& parameter, const torch::Tensor& values, uint64_t seed);
+
 }  // namespace vlmtune::kernels

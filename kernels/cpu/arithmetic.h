@@ -44,6 +44,14 @@ VLMTUNE_INLINE float rounded(float value) {
   return load(stored);
 }
 
+/// A random number for a place in the sequence of a seed: two rounds of a 64-bit mixer (splitmix64's).
+VLMTUNE_INLINE uint32_t random_bits(uint64_t seed, uint64_t place) {
+  uint64_t x = seed + place * 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return static_cast<uint32_t>(x >> 32);
+}
+
 /// e^x with a relative error of about 2e-7: 2^n times a polynomial (Cephes' expf), in operations that vectorise.
 VLMTUNE_INLINE float exponential(float x) {
   x = x > 88.0f ? 88.0f : x < -87.0f ? -87.0f : x;

@@ -33,4 +33,15 @@ VLMTUNE_CLONES void adamw_8bit_block(float* parameter, const float* gradient, co
   quantize_8bit_table(square, count, count, square_table, state.square_codes, state.square_scale, 0, 1);
 }
 
+VLMTUNE_CLONES void round_stochastically(const float* values, c10::BFloat16* rounded, int64_t count, uint64_t seed,
+                                         uint64_t first) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, values + i, 4);
+    const uint32_t noise = random_bits(seed, first + static_cast<uint64_t>(i)) & 0xFFFFu;
+    const bool finite = (bits & 0x7F800000u) != 0x7F800000u;
+    rounded[i].x = static_cast<uint16_t>((bits + (finite ? noise : 0)) >> 16);
+  }
+}
+
 }  // namespace vlmtune::kernels::cpu

@@ -1,5 +1,7 @@
 // Loops of the optimizer steps.
 #pragma once
+#include <c10/util/BFloat16.h>
+
 #include <cstdint>
 
 namespace vlmtune::kernels::cpu {
@@ -20,5 +22,8 @@ struct Block8bit {
 void adamw_8bit_block(float* parameter, const float* gradient, const Block8bit& state, int64_t count,
                       const UpdateRule& rule, float correction1, float correction2, const float* average_table,
                       const float* square_table);
+
+/// Element i of the range has place `first` + i among the random numbers of `seed`.
+void round_stochastically(const float* values, c10::BFloat16* rounded, int64_t count, uint64_t seed, uint64_t first);
 
 }  // namespace vlmtune::kernels::cpu

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "lib/memory/scope.h"
+#include "lib/memory/transfer.h"
 
 namespace vlmtune {
 namespace {
@@ -40,17 +41,21 @@ class ReplayRandomness {
 };
 
 struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, c10::intrusive_ptr<BlockHolder> holder) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, c10::intrusive_ptr<BlockHolder> holder,
+                        bool on_host) {
     context->saved_data["random"] = default_generator().get_state();
     context->saved_data["block"] = c10::IValue::make_capsule(holder);
-    context->save_for_backward({x});
+    context->save_for_backward({on_host ? stow(x) : x});
+    context->saved_data["on_host"] = on_host;
     const torch::NoGradGuard no_grad;
     return holder->block(x);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto holder = c10::static_intrusive_pointer_cast<BlockHolder>(context->saved_data["block"].toCapsule());
-    const auto x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    const auto kept = context->get_saved_variables()[0];
+    const bool on_host = context->saved_data["on_host"].toBool();
+    const auto x = (on_host ? fetch(kept, gradients[0].device()) : kept.detach()).requires_grad_(true);
     const ReplayRandomness replay(context->saved_data["random"].toTensor());
     const torch::AutoGradMode grad(true);
     const auto y = [&] {
@@ -59,30 +64,34 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
       return holder->block(x);
     }();
     torch::autograd::backward({y}, {gradients[0]});
-    return {x.grad(), Tensor()};
+    return {x.grad(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
 RecomputePolicy RecomputePolicy::parse(const std::string& text) {
-  constexpr std::string_view kEvery = "every:";
-  RecomputePolicy policy(text == "full");
-  if (text == "selective") policy.part = Part::kMlp;
-  if (text.starts_with(kEvery)) {
-    policy.part = Part::kBlock;
-    policy.every = std::stoll(text.substr(kEvery.size()));
-  }
+  const auto colon = std::min(text.find(':'), text.size());
+  const std::string kind = text.substr(0, colon), detail = text.substr(std::min(colon + 1, text.size()));
+  RecomputePolicy policy(kind == "full" || kind == "every" || kind == "first");
+  if (kind == "selective") policy.part = detail == "attention" ? Part::kAttention : Part::kMlp;
+  if (kind == "every") policy.every = std::stoll(detail);
+  if (kind == "first") policy.count = std::stoll(detail);
   return policy;
+}
+
+Tensor RecomputePolicy::run(Part which, int64_t block, const std::function<Tensor(const Tensor&)>& f,
+                            const Tensor& x) const {
+  return covers(which, block) ? recompute(f, x, inputs_on_host) : f(x);
 }
 
 bool recomputing() { return t_recomputing; }
 
 Tensor require_input_grad(const Tensor& x) { return x.requires_grad() ? x : x.detach().requires_grad_(true); }
 
-Tensor recompute(const std::function<Tensor(const Tensor&)>& block, const Tensor& x) {
+Tensor recompute(const std::function<Tensor(const Tensor&)>& block, const Tensor& x, bool input_on_host) {
   if (!torch::GradMode::is_enabled() || !x.requires_grad()) return block(x);
-  return RecomputeFunction::apply(x, c10::make_intrusive<BlockHolder>(block));
+  return RecomputeFunction::apply(x, c10::make_intrusive<BlockHolder>(block), input_on_host);
 }
 
 }  // namespace vlmtune

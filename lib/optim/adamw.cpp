@@ -10,12 +10,12 @@ constexpr int64_t kSmallestIn8Bits = 4096;  // bitsandbytes' min_8bit_size
 
 }  // namespace
 
-AdamW::AdamW(std::vector<TrainedTensor> tensors, const AdamWOptions& options)
-    : Optimizer(std::move(tensors)), options_(options) {}
+AdamW::AdamW(std::vector<TrainedTensor> tensors, const AdamWOptions& options, bool on_host)
+    : Optimizer(std::move(tensors), on_host), options_(options) {}
 
 Optimizer::State AdamW::fresh_state(const torch::Tensor& tensor) const {
-  return {{"exp_avg", torch::zeros_like(tensor)},
-          {"exp_avg_sq", torch::zeros_like(tensor)},
+  return {{"exp_avg", zeros_for(tensor)},
+          {"exp_avg_sq", zeros_for(tensor)},
           {"step", torch::zeros({}, torch::kFloat)}};  // a fp32 scalar, as the fused kernel wants it
 }
 
@@ -32,8 +32,8 @@ void AdamW::update(const TrainedTensor& trained, const torch::Tensor& gradient, 
                     trained.weight_decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false);
 }
 
-void AdamW::step(double rate_factor) {
-  Optimizer::step(rate_factor);
+void AdamW::step(double rate_factor, uint64_t seed) {
+  Optimizer::step(rate_factor, seed);
   auto& [parameters, gradients, averages, squares] = composed_;
   if (parameters.empty()) return;
   const torch::NoGradGuard no_grad;

@@ -14,8 +14,8 @@ struct AdamWOptions {
 /// State: exp_avg and exp_avg_sq as the tensor, step.
 class AdamW : public Optimizer {
  public:
-  AdamW(std::vector<TrainedTensor> tensors, const AdamWOptions& options);
-  void step(double rate_factor) override;
+  AdamW(std::vector<TrainedTensor> tensors, const AdamWOptions& options, bool on_host = false);
+  void step(double rate_factor, uint64_t seed = 0) override;
 
  protected:
   State fresh_state(const torch::Tensor& tensor) const override;

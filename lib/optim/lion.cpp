@@ -4,12 +4,10 @@
 
 namespace vlmtune {
 
-Lion::Lion(std::vector<TrainedTensor> tensors, const std::array<double, 2>& betas)
-    : Optimizer(std::move(tensors)), betas_(betas) {}
+Lion::Lion(std::vector<TrainedTensor> tensors, const std::array<double, 2>& betas, bool on_host)
+    : Optimizer(std::move(tensors), on_host), betas_(betas) {}
 
-Optimizer::State Lion::fresh_state(const torch::Tensor& tensor) const {
-  return {{"exp_avg", torch::zeros_like(tensor)}};
-}
+Optimizer::State Lion::fresh_state(const torch::Tensor& tensor) const { return {{"exp_avg", zeros_for(tensor)}}; }
 
 void Lion::update(const TrainedTensor& trained, const torch::Tensor& gradient, State& state, double rate) {
   auto tensor = trained.tensor;

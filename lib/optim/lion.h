@@ -9,7 +9,7 @@ namespace vlmtune {
 /// State: exp_avg as the tensor.
 class Lion : public Optimizer {
  public:
-  Lion(std::vector<TrainedTensor> tensors, const std::array<double, 2>& betas);
+  Lion(std::vector<TrainedTensor> tensors, const std::array<double, 2>& betas, bool on_host = false);
 
  protected:
   State fresh_state(const torch::Tensor& tensor) const override;

@@ -11,13 +11,18 @@ namespace vlmtune {
 
 class Optimizer {
  public:
-  explicit Optimizer(std::vector<TrainedTensor> tensors);
+  /// With `on_host` state is kept and tensors are updated in the host's memory, from fp32 copies ("master") of them (ZeRO-Offload,
+  /// Ren et al. 2021, arXiv 2101.06840).
+  explicit Optimizer(std::vector<TrainedTensor> tensors, bool on_host = false);
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// One update with each tensor's learning rate times `rate_factor`. Tensors without a gradient stay as they are.
-  virtual void step(double rate_factor);
+  /// One update with each tensor's learning rate times `rate_factor`. Tensors without a gradient stay as they are. A bf16
+  /// tensor is updated in fp32 and rounded stochastically, by random numbers of `seed`.
+  virtual void step(double rate_factor, uint64_t seed = 0);
+  /// The same for one tensor.
+  void step_one(size_t index, double rate_factor, uint64_t seed = 0);
 
   const std::vector<TrainedTensor>& tensors() const { return tensors_; }
 
@@ -31,12 +36,16 @@ class Optimizer {
   using State = std::map<std::string, torch::Tensor>;
   /// The state before the first update.
   virtual State fresh_state(const torch::Tensor& tensor) const = 0;
-  /// Updates a tensor from its gradient, which has its type, and the state.
+  /// fp32, or as the tensor in a dry run of composed operations.
+  static torch::Tensor zeros_for(const torch::Tensor& tensor);
+  /// Updates a fp32 tensor from its gradient, which has its type, and the state.
   virtual void update(const TrainedTensor& trained, const torch::Tensor& gradient, State& state, double rate) = 0;
 
  private:
+  State fresh_host_state(const torch::Tensor& tensor) const;
   std::vector<TrainedTensor> tensors_;
   std::vector<State> states_;
+  bool on_host_;
 };
 
 }  // namespace vlmtune

@@ -2,15 +2,34 @@
 
 #include <cmath>
 
+#include "lib/memory/scope.h"
+#include "lib/memory/transfer.h"
+
 namespace vlmtune {
+
+void move_gradient_to_host(const TrainedTensor& trained) {
+  const torch::NoGradGuard no_grad;
+  const MemoryScope scope(MemoryCategory::kGradients);
+  const ModuleScope module(trained.module);
+  auto tensor = trained.tensor;
+  auto arrived = stow(tensor.grad());
+  tensor.mutable_grad().reset();
+  const HostScope host;
+  auto& sum = *trained.host_gradient;
+  if (sum.defined())
+    sum.add_(arrived);
+  else
+    sum = std::move(arrived);
+}
 
 double clip_gradients(const std::vector<TrainedTensor>& tensors, double max_norm) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> norms, gradients;
   for (const auto& t : tensors) {
-    if (!t.tensor.grad().defined()) continue;
-    gradients.push_back(t.tensor.grad());
-    norms.push_back(torch::norm(t.tensor.grad().to(torch::kFloat)));
+    const auto gradient = t.gradient();
+    if (!gradient.defined()) continue;
+    gradients.push_back(gradient);
+    norms.push_back(torch::norm(gradient.to(torch::kFloat)));
   }
   if (norms.empty()) return 0;
   const double total = torch::norm(torch::stack(norms)).item<double>();
@@ -23,12 +42,15 @@ double clip_gradients(const std::vector<TrainedTensor>& tensors, double max_norm
 
 std::string first_bad_gradient(const std::vector<TrainedTensor>& tensors) {
   for (const auto& t : tensors)
-    if (t.tensor.grad().defined() && !torch::isfinite(t.tensor.grad()).all().item<bool>()) return t.name;
+    if (const auto g = t.gradient(); g.defined() && !torch::isfinite(g).all().item<bool>()) return t.name;
   return {};
 }
 
 void zero_gradients(const std::vector<TrainedTensor>& tensors) {
-  for (auto t : tensors) t.tensor.mutable_grad().reset();
+  for (auto t : tensors) {
+    t.tensor.mutable_grad().reset();
+    if (t.host_gradient) t.host_gradient->reset();
+  }
 }
 
 }  // namespace vlmtune

@@ -2,6 +2,7 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,14 @@ struct TrainedTensor {
   double learning_rate = 0;  ///< at the schedule's peak
   double weight_decay = 0;
   std::string module = {};  ///< the part of the model that accounts of memory put it under
+  /// Where the gradient is kept when it does not stay with the tensor: on the host.
+  std::shared_ptr<torch::Tensor> host_gradient = {};
+
+  torch::Tensor gradient() const { return host_gradient ? *host_gradient : tensor.grad(); }
 };
+
+/// Adds what has become the tensor's gradient to the one on the host.
+void move_gradient_to_host(const TrainedTensor& trained);
 
 /// The Euclidean norm of all gradients together; with max_norm > 0 they are scaled so that it is at most max_norm, as
 /// torch.nn.utils.clip_grad_norm_ does. Tensors without a gradient are passed over. Not finite if any gradient is not.

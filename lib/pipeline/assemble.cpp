@@ -72,6 +72,15 @@ QuantizationOptions quantization_options(const QuantizationRecipe& recipe) {
   return options;
 }
 
+bool optimizer_on_host(const Recipe& recipe) {
+  return recipe.memory.offload.optimizer == "cpu" && recipe.hardware.device != "cpu";
+}
+
+/// With the optimizer on the host, its fp32 copies are there, and the device has what it computes with.
+torch::ScalarType trained_type_of(const Recipe& recipe) {
+  return to_scalar_type(optimizer_on_host(recipe) ? recipe.precision.parameters : recipe.precision.trained);
+}
+
 /// The host is the CPU's own memory: there only a file is somewhere else.
 bool streams_weights(const Recipe& recipe) {
   const auto& parameters = recipe.memory.offload.parameters;
@@ -165,7 +174,7 @@ InputParts assemble_inputs(const Recipe& recipe, Command command) {
 }
 
 ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Command command, torch::Device device,
-                          torch::ScalarType trained_type) {
+                          std::optional<torch::ScalarType> trained_type) {
   const PhaseScope phase("load");
   const MemoryScope scope(MemoryCategory::kWeights);
   ModelParts parts;
@@ -183,7 +192,7 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
   if (tower) add(*tower, PartKind::kVisionTower);
   if (recipe.model.projector) add(*recipe.model.projector, PartKind::kProjector);
   options.frozen_type = to_scalar_type(recipe.precision.parameters);
-  options.trained_type = trained_type;
+  options.trained_type = trained_type.value_or(trained_type_of(recipe));
   options.quantization = quantization_options(recipe.quantization);
   if (streams_weights(recipe)) {
     options.is_streamed = [](const std::string& name) { return name.find(".layers.") != std::string::npos; };
@@ -240,6 +249,11 @@ StepOptions step_options(const Recipe& recipe, const InputParts& inputs) {
                   .vision_checkpointing = recipe.freeze.vision_tower
                                               ? RecomputePolicy()
                                               : RecomputePolicy::parse(recipe.memory.vision_checkpointing)};
+  const bool apart = recipe.hardware.device != "cpu";  // the host's memory is not the device's
+  options.mode.language_checkpointing.inputs_on_host = options.mode.vision_checkpointing.inputs_on_host =
+      apart && recipe.memory.offload.activations == "cpu";
+  options.gradients_on_host = apart && recipe.memory.offload.gradients == "cpu";
+  options.optimizer_in_backward = recipe.memory.optimizer_in_backward;
   options.loss_chunk_tokens = recipe.memory.loss_chunk_tokens;
   options.pad_id = inputs.pad_id;
   options.seed = static_cast<uint64_t>(recipe.train.seed);
@@ -248,13 +262,16 @@ StepOptions step_options(const Recipe& recipe, const InputParts& inputs) {
 
 std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, LlavaModel& model) {
   auto trained = select_trained(model, training_choices(recipe));
+  if (recipe.memory.offload.gradients == "cpu" && optimizer_on_host(recipe))
+    for (auto& t : trained) t.host_gradient = std::make_shared<Tensor>();
   if (trained.empty())
     throw usage_error("/freeze: everything is frozen and there is no LoRA: nothing would be trained");
   const auto& o = recipe.optimizer;
-  if (o.name == OptimizerName::kLion) return std::make_unique<Lion>(std::move(trained), o.betas);
+  const bool on_host = optimizer_on_host(recipe);
+  if (o.name == OptimizerName::kLion) return std::make_unique<Lion>(std::move(trained), o.betas, on_host);
   const AdamWOptions options{o.betas, o.eps};
-  if (o.name == OptimizerName::kAdamw8bit) return std::make_unique<AdamW8bit>(std::move(trained), options);
-  return std::make_unique<AdamW>(std::move(trained), options);
+  if (o.name == OptimizerName::kAdamw8bit) return std::make_unique<AdamW8bit>(std::move(trained), options, on_host);
+  return std::make_unique<AdamW>(std::move(trained), options, on_host);
 }
 
 Schedule make_schedule(const Recipe& recipe, int64_t total_steps) {

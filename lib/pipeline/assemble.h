@@ -46,10 +46,10 @@ struct ModelParts {
 };
 
 /// On the meta device a config.json is enough: weight files are looked at if there are any. Trained tensors of the
-/// checkpoint are held in `trained_type`, adapters in fp32. Errors: input_error,
+/// checkpoint are held in `trained_type`, which the recipe says if it is not given; adapters in fp32. Errors: input_error,
 /// usage_error.
 ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Command command,
-                          torch::Device device = torch::kCPU, torch::ScalarType trained_type = torch::kFloat);
+                          torch::Device device = torch::kCPU, std::optional<torch::ScalarType> trained_type = {});
 
 /// Flat options out of the recipe's sections.
 torch::ScalarType to_scalar_type(Precision precision);

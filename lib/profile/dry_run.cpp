@@ -36,8 +36,8 @@ MemoryAccounts new_accounts(torch::DeviceType type) {
 
 DeviceRates rates_of(const Hardware& hardware) {
   if (hardware.device == "cpu" && hardware.flops.empty()) return host_rates();
-  return {hardware.flops, hardware.memory_bandwidth_bytes_per_s.value_or(0),
-          hardware.host_link_bytes_per_s.value_or(0)};
+  return {hardware.flops, hardware.memory_bandwidth_bytes_per_s.value_or(0), hardware.host_link_bytes_per_s.value_or(0),
+          hardware.host_memory_bandwidth_bytes_per_s.value_or(0)};
 }
 
 /// The size of picture that takes the most tokens.
@@ -205,7 +205,7 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
   DryRun result;
   {
     const auto trained_type =
-        options.like_transformers ? to_scalar_type(recipe.precision.parameters) : torch::ScalarType::Float;
+        options.like_transformers ? std::optional(to_scalar_type(recipe.precision.parameters)) : std::nullopt;
     const auto parts = assemble_model(recipe, inputs.config, command, torch::kMeta, trained_type);
     // cuBLAS takes its work space from the allocator at the first product and keeps it.
     const auto workspace =

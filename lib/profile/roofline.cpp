@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/memory/scope.h"
 #include "lib/nn/recompute.h"
 
 namespace vlmtune {
@@ -54,7 +55,7 @@ bool crosses_link(std::string_view name) { return name == "vlmtune::copy_across_
 /// An operator under way: its inputs can only be looked at when it begins.
 struct Call : at::ObserverContext {
   double flops = 0, bytes = 0;
-  bool on_meta = false, has_inner = false;
+  bool on_meta = false, has_inner = false, on_host = HostScope::active();
   std::optional<torch::ScalarType> type;
   std::vector<const void*> storages;
   Call* outer = nullptr;
@@ -103,6 +104,10 @@ struct RooflineRecorder::State {
     if (!call.on_meta || !moves_data || only_allocates(name)) return;
     if (crosses_link(name)) {
       time.transfer += rates.link > 0 ? call.bytes / 2 / rates.link : 0;  // once, not as read and written
+      return;
+    }
+    if (call.on_host) {
+      time.memory += rates.host_bytes > 0 ? call.bytes / rates.host_bytes : 0;
       return;
     }
     flops += call.flops;

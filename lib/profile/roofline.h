@@ -15,7 +15,8 @@ namespace vlmtune {
 struct DeviceRates {
   std::map<std::string, double> flops;  ///< by precision: "bf16" -> 3.12e14
   double bytes = 0;
-  double link = 0;  ///< bytes between host and device
+  double link = 0;        ///< bytes between host and device
+  double host_bytes = 0;  ///< of the host's own memory
 };
 
 /// Seconds. `compute` and `memory` are the parts where the one or the other is the limit; `recompute`, the part of both that

@@ -6,6 +6,20 @@ namespace {
 bool trains(Command command) { return command != Command::kInfer; }
 
 constexpr Technique kTechniques[] = {
+    {"memory.checkpointing: every:2",
+     {"/memory/checkpointing", nullptr},
+     true,
+     [](const Recipe& r, Command) { return r.memory.checkpointing == "every:2"; },
+     [](const Recipe&, Command c) { return trains(c); },
+     [](Recipe& r) { r.memory.checkpointing = "every:2"; },
+     [](Recipe& r) { r.memory.checkpointing = "none"; }},
+    {"memory.checkpointing: selective",
+     {"/memory/checkpointing", nullptr},
+     true,
+     [](const Recipe& r, Command) { return r.memory.checkpointing == "selective"; },
+     [](const Recipe&, Command c) { return trains(c); },
+     [](Recipe& r) { r.memory.checkpointing = "selective"; },
+     [](Recipe& r) { r.memory.checkpointing = "none"; }},
     {"memory.checkpointing: full",
      {"/memory/checkpointing", nullptr},
      true,
@@ -68,6 +82,35 @@ constexpr Technique kTechniques[] = {
      [](const Recipe& r, Command c) { return r.quantization.bits == 16 && (!trains(c) || r.freeze.language_model); },
      [](Recipe& r) { r.memory.offload.parameters = r.hardware.device == "cpu" ? "disk" : "cpu"; },
      [](Recipe& r) { r.memory.offload.parameters = "none"; }},
+    {"memory.optimizer_in_backward",
+     {"/memory/optimizer_in_backward", nullptr},
+     true,
+     [](const Recipe& r, Command) { return r.memory.optimizer_in_backward; },
+     [](const Recipe& r, Command c) {
+       return trains(c) && r.optimizer.max_grad_norm == 0 && r.train.gradient_accumulation_steps == 1 &&
+              r.precision.compute != Precision::kFp16 && r.memory.offload.gradients == "none";
+     },
+     [](Recipe& r) { r.memory.optimizer_in_backward = r.train.gradient_accumulation_steps == 1; },
+     [](Recipe& r) { r.memory.optimizer_in_backward = false; }},
+    {"memory.offload: optimizer and gradients",
+     {"/memory/offload/optimizer", "/memory/offload/gradients"},
+     true,
+     [](const Recipe& r, Command) { return r.memory.offload.optimizer != "none"; },
+     [](const Recipe& r, Command c) { return trains(c) && r.hardware.device != "cpu"; },
+     [](Recipe& r) {
+       r.memory.offload.optimizer = "cpu";
+       r.memory.offload.gradients = r.memory.optimizer_in_backward ? "none" : "cpu";
+     },
+     [](Recipe& r) { r.memory.offload.optimizer = r.memory.offload.gradients = "none"; }},
+    {"memory.offload.activations",
+     {"/memory/offload/activations", nullptr},
+     true,
+     [](const Recipe& r, Command) { return r.memory.offload.activations != "none"; },
+     [](const Recipe& r, Command c) {
+       return trains(c) && r.hardware.device != "cpu" && r.memory.checkpointing != "none";
+     },
+     [](Recipe& r) { r.memory.offload.activations = "cpu"; },
+     [](Recipe& r) { r.memory.offload.activations = "none"; }},
     {"16-bit weights",
      {"/precision/parameters", nullptr},
      false,

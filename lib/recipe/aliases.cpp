@@ -117,6 +117,7 @@ constexpr Alias kAliases[] = {
     {"quant_type", "quantization", "type"},
     {"double_quant", "quantization", "double_quant"},
     {"bf16", "precision", "compute", bf16_if_on},
+    {"pure_bf16", "precision", "trained", bf16_if_on},
     {"fp16", "precision", "compute", fp16_if_on},
     {"gradient_checkpointing", "memory", "checkpointing", on_to_full},
     {"vit_gradient_checkpointing", "memory", "vision_checkpointing", on_to_full},

@@ -39,6 +39,27 @@ void check_offload(const Recipe& r, const std::string& origin) {
         "{}: /memory/offload/parameters: found \"{}\" beside {} bits, expected \"none\": quantised weights stay where "
         "they are",
         origin, offload.parameters, r.quantization.bits);
+  if (offload.gradients == "cpu" && offload.optimizer != "cpu")
+    throw usage_error(
+        "{}: /memory/offload/gradients: found \"cpu\" beside optimizer \"{}\", expected both on the CPU: the "
+        "update takes place where the optimizer's state is",
+        origin, offload.optimizer);
+  if (r.memory.optimizer_in_backward) {
+    if (r.optimizer.max_grad_norm > 0)
+      throw usage_error(
+          "{}: /memory/optimizer_in_backward: found true beside /optimizer/max_grad_norm {}, expected 0: the "
+          "norm of all gradients is only known when none may be gone yet",
+          origin, r.optimizer.max_grad_norm);
+    if (r.train.gradient_accumulation_steps > 1)
+      throw usage_error(
+          "{}: /memory/optimizer_in_backward: found true beside /train/gradient_accumulation_steps {}, expected 1",
+          origin, r.train.gradient_accumulation_steps);
+    if (r.precision.compute == Precision::kFp16 || offload.gradients == "cpu")
+      throw usage_error("{}: /memory/optimizer_in_backward: found true beside {}, expected false", origin,
+                        offload.gradients == "cpu"
+                            ? "/memory/offload/gradients cpu"
+                            : "/precision/compute fp16, whose scaled gradients are looked at together");
+  }
   for (const auto& [key, place] : {std::pair{"optimizer", offload.optimizer},
                                    {"gradients", offload.gradients},
                                    {"parameters", offload.parameters},

@@ -37,7 +37,8 @@ bool matches_pattern(std::string_view text, std::string_view pattern);
 /// Whether std::regex can read `text` (ECMAScript).
 bool is_regex(const std::string& text);
 
-inline constexpr std::string_view kCheckpointingPattern = "none|full|selective|every:N";
+inline constexpr std::string_view kCheckpointingPattern =
+    "none|full|selective|selective:attention|selective:mlp|every:N|first:N";
 
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kNames{};
@@ -156,6 +157,8 @@ template <typename V>
 void visit_fields(V& v, PrecisionRecipe& s) {
   v({"compute", kByAll, "number format of matrix products and activations"}, s.compute);
   v({"parameters", kByAll, "number format of the weights in memory"}, s.parameters);
+  v({"trained", kByTraining, "number format of trained weights, bf16 with stochastic rounding; adapters are fp32"},
+    s.trained);
   v({"norms", kByAll, "number format of norms, softmax and loss"}, s.norms);
   v({"loss_scale", kByTraining, "of fp16: \"dynamic\" or a constant", kPositive}, s.loss_scale);
 }
@@ -178,6 +181,8 @@ void visit_fields(V& v, MemoryRecipe& s) {
     s.vision_checkpointing);
   v({"loss_chunk_tokens", kByTraining, "tokens whose logits exist at a time; 0: all", kNotNegative},
     s.loss_chunk_tokens);
+  v({"optimizer_in_backward", kByTraining, "update a tensor, and free its gradient, as soon as that is there"},
+    s.optimizer_in_backward);
   v({"attention", kByAll, "attention algorithm", {}, "auto|math|chunked:N|window:N"}, s.attention);
   v({"offload", kByAll, "what leaves the device's memory"}, s.offload);
   v({"on_oom", kByAll, "what to do when memory runs out"}, s.on_oom);
@@ -245,6 +250,8 @@ void visit_fields(V& v, Hardware& s) {
   v({"memory_bandwidth_bytes_per_s", kByAll, "of the device's memory", kPositive}, s.memory_bandwidth_bytes_per_s);
   v({"flops", kByAll, "peak operations per second by number format", kPositive}, s.flops);
   v({"link_bytes_per_s", kByAll, "between devices", kPositive}, s.link_bytes_per_s);
+  v({"host_memory_bandwidth_bytes_per_s", kByAll, "of the host's own memory", kPositive},
+    s.host_memory_bandwidth_bytes_per_s);
   v({"host_link_bytes_per_s", kByAll, "between device and host", kPositive}, s.host_link_bytes_per_s);
   v({"context_bytes", kByAll, "taken by the driver before the first tensor", kNotNegative}, s.context_bytes);
   v({"cublas_workspace_bytes", kByAll, "taken by the matrix library", kNotNegative}, s.cublas_workspace_bytes);

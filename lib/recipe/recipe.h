@@ -133,6 +133,7 @@ struct LossScale {
 struct PrecisionRecipe {
   Precision compute = Precision::kBf16;
   Precision parameters = Precision::kBf16;  // storage of the weights in memory
+  Precision trained = Precision::kFp32;     // storage of trained weights; adapters are fp32
   Precision norms = Precision::kFp32;
   LossScale loss_scale;
   bool operator==(const PrecisionRecipe&) const = default;
@@ -149,9 +150,10 @@ struct OffloadRecipe {
 struct MemoryRecipe {
   std::optional<std::string> budget;  // "8GB"; a size that parse_bytes() reads
   MemoryPlan plan = MemoryPlan::kManual;
-  std::string checkpointing = "full";         // none|full|selective (MLPs)|every:N, of the language model's blocks
+  std::string checkpointing = "full";         // of the language model's blocks, see RecomputePolicy
   std::string vision_checkpointing = "full";  // the same for the vision tower; no effect on a frozen one
   int64_t loss_chunk_tokens = 1024;           // 0: logits of all tokens at once
+  bool optimizer_in_backward = false;         // update each tensor when its gradient is there
   std::string attention = "auto";             // auto|math|chunked:N|window:N
   OffloadRecipe offload;
   OnOom on_oom = OnOom::kFail;
@@ -213,8 +215,9 @@ struct Hardware {
   std::string device = "cpu";             // cpu|cuda|npu
   std::optional<int64_t> capacity_bytes;  // null: what the machine has
   std::optional<double> memory_bandwidth_bytes_per_s;
-  std::map<std::string, double> flops;          // peak operations per second by precision: "bf16" -> 3.12e14
-  std::optional<double> link_bytes_per_s;       // to other devices
+  std::map<std::string, double> flops;     // peak operations per second by precision: "bf16" -> 3.12e14
+  std::optional<double> link_bytes_per_s;  // to other devices
+  std::optional<double> host_memory_bandwidth_bytes_per_s;
   std::optional<double> host_link_bytes_per_s;  // to the host's memory
   int64_t context_bytes = 0;                    // taken by the driver before the first tensor
   int64_t cublas_workspace_bytes = 0;

@@ -3,12 +3,15 @@
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
 #include "lib/memory/scope.h"
+#include "lib/train/trainables.h"
 
 namespace vlmtune {
 namespace {
 
+constexpr int64_t kUpdate = -1;  // in place of a micro-batch
+
 /// A seed that differs for every micro-batch of every step, so that a resumed run draws what it would have drawn.
-uint64_t dropout_seed(uint64_t seed, int64_t step, int64_t micro) {
+uint64_t step_seed(uint64_t seed, int64_t step, int64_t micro) {
   uint64_t x =
       seed * 0x9E3779B97F4A7C15ULL + static_cast<uint64_t>(step) * 0xBF58476D1CE4E5B9ULL + static_cast<uint64_t>(micro);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;  // splitmix64
@@ -42,7 +45,7 @@ double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches
   const double labels = static_cast<double>(batches.label_tokens);
   double total = 0;
   for (int64_t micro = 0; micro < batches.count; ++micro) {
-    torch::manual_seed(dropout_seed(options.seed, step, micro));
+    torch::manual_seed(step_seed(options.seed, step, micro));
     const auto batch = batches.make(micro);
     const auto loss = [&] {
       const PhaseScope phase(phase_name(step, "forward"));
@@ -60,17 +63,37 @@ void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_sc
   if (loss_scale == 1) return;
   const torch::NoGradGuard no_grad;
   for (const auto& t : tensors)
-    if (t.tensor.grad().defined()) t.tensor.grad().mul_(1 / loss_scale);
+    if (auto gradient = t.gradient(); gradient.defined()) gradient.mul_(1 / loss_scale);
 }
 
 StepResult train_step(const LlavaModel& model, const MicroBatches& batches, Optimizer& optimizer, int64_t step,
                       double rate_factor, double max_grad_norm, const StepOptions& options) {
   StepResult result;
+  const auto& tensors = optimizer.tensors();
+  const uint64_t noise = step_seed(options.seed, step, kUpdate);
+  double norm_in_backward = 0;
+  const auto update_now = [&](size_t i) {
+    // Blocks of the tower may run once for some tiles and once for others: their gradients are whole only at the end.
+    if (component_of(tensors[i].name) != Component::kLanguageModel) return;
+    const double norm = clip_gradients({tensors[i]}, 0);
+    norm_in_backward = std::hypot(norm_in_backward, norm);
+    if (std::isfinite(norm))
+      optimizer.step_one(i, rate_factor, noise);
+    else if (result.first_bad_gradient.empty())
+      result.first_bad_gradient = tensors[i].name;
+    zero_gradients({tensors[i]});
+  };
+  if (options.gradients_on_host) on_gradient(tensors, [&](size_t i) { move_gradient_to_host(tensors[i]); });
+  if (options.optimizer_in_backward) on_gradient(tensors, update_now);
   result.loss = accumulate_gradients(model, batches, step, options);
+  on_gradient(tensors, nullptr);
   const PhaseScope phase(phase_name(step, "optimizer"));
-  unscale_gradients(optimizer.tensors(), options.loss_scale);
-  result.grad_norm = clip_gradients(optimizer.tensors(), max_grad_norm);
-  if (result.finite()) optimizer.step(rate_factor);
+  unscale_gradients(tensors, options.loss_scale);
+  result.grad_norm = std::hypot(norm_in_backward, clip_gradients(tensors, max_grad_norm));
+  if (result.finite())
+    optimizer.step(rate_factor, noise);
+  else if (result.first_bad_gradient.empty())
+    result.first_bad_gradient = first_bad_gradient(tensors);
   return result;
 }
 

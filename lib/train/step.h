@@ -14,6 +14,10 @@ struct StepOptions {
   int64_t loss_chunk_tokens = 1024;
   double loss_scale = 1;
   int64_t pad_id = 0;
+  /// Each tensor of the language model is updated, and its gradient freed, as soon as the gradient is there (LOMO, Lv et al.
+  /// 2023, arXiv 2306.09782): one micro-batch, no clipping, no loss scale.
+  bool optimizer_in_backward = false;
+  bool gradients_on_host = false;
   uint64_t seed = 42;  ///< of dropout; every micro-batch of every step draws its own numbers
 };
 
@@ -38,10 +42,11 @@ double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches
 /// Divides the gradients by the loss scale.
 void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_scale);
 
-/// One optimizer step: all gradients, unscaled and clipped, then the update if everything is finite. The gradients are
-/// still there afterwards; `options.loss_scale` is the scaler's.
+/// One optimizer step: all gradients, unscaled and clipped, then the update if everything is finite. Gradients that were not
+/// used in backward are still there afterwards; `options.loss_scale` is the scaler's.
 struct StepResult {
   double loss = 0, grad_norm = 0;
+  std::string first_bad_gradient;  ///< the name of a tensor, when not finite
   bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };
 StepResult train_step(const LlavaModel& model, const MicroBatches& batches, Optimizer& optimizer, int64_t step,

@@ -20,15 +20,18 @@ bool is_decayed(const std::string& name) {
 }
 
 /// The memory of a gradient is the gradient's from the moment it is there.
-struct ClaimGradient : torch::autograd::PostAccumulateGradHook {
-  explicit ClaimGradient(std::string module) : module_(std::move(module)) {}
+struct GradientHook : torch::autograd::PostAccumulateGradHook {
+  explicit GradientHook(std::string module, std::function<void()> then)
+      : module_(std::move(module)), then_(std::move(then)) {}
   void operator()(const Tensor& tensor) override {
     const ModuleScope scope(module_);
     claim_memory(tensor.grad(), MemoryCategory::kGradients);
+    if (then_) then_();
   }
 
  private:
   std::string module_;
+  std::function<void()> then_;
 };
 
 }  // namespace
@@ -65,10 +68,17 @@ std::vector<TrainedTensor> select_trained(LlavaModel& model, const TrainingChoic
     if (component == Component::kProjector) rate = choices.projector_learning_rate.value_or(rate);
     if (component == Component::kVisionTower) rate = choices.vision_learning_rate.value_or(rate);
     tensor.requires_grad_(true);
-    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<ClaimGradient>(memory_module(name)));
     trained.push_back({name, tensor, rate, is_decayed(name) ? choices.weight_decay : 0, memory_module(name)});
   });
+  on_gradient(trained, nullptr);
   return trained;
+}
+
+void on_gradient(const std::vector<TrainedTensor>& tensors, const std::function<void(size_t index)>& then) {
+  for (size_t i = 0; i < tensors.size(); ++i)
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        tensors[i].tensor,
+        std::make_unique<GradientHook>(tensors[i].module, then ? [then, i] { then(i); } : std::function<void()>()));
 }
 
 std::string trainables_table(LlavaModel& model) {
@@ -101,7 +111,7 @@ std::string trainables_table(LlavaModel& model) {
 std::vector<std::string> without_gradient(const std::vector<TrainedTensor>& tensors) {
   std::vector<std::string> names;
   for (const auto& t : tensors) {
-    const auto gradient = t.tensor.grad();
+    const auto gradient = t.gradient();
     const bool may_be_zero = t.name.ends_with(".lora_A.weight");
     if (!gradient.defined() || (!may_be_zero && gradient.count_nonzero().item<int64_t>() == 0)) names.push_back(t.name);
   }

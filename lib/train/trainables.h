@@ -27,6 +27,9 @@ bool is_trained(const std::string& tensor_name, const TrainingChoices& choices);
 /// Makes the chosen tensors require gradients and lists them in the model's order. Biases and norms are not decayed.
 std::vector<TrainedTensor> select_trained(LlavaModel& model, const TrainingChoices& choices);
 
+/// Has `then` called with the index of each tensor whose gradient has just been accumulated; null: nobody.
+void on_gradient(const std::vector<TrainedTensor>& tensors, const std::function<void(size_t index)>& then);
+
 /// A table of trained and all parameters by component.
 std::string trainables_table(LlavaModel& model);
 

@@ -91,6 +91,10 @@ class Profile(program.Case):
             ("lora streamed from disk", "lora-finetune", 1, {"lora": lora, "memory": {**recompute, "offload": {"parameters": "disk"}}}),
             ("lora streamed from disk kept activations", "lora-finetune", 1, {"lora": lora, "memory": {"checkpointing": "none", "offload": {"parameters": "disk"}}}),
             ("projector streamed from disk bf16", "pretrain", 1, {"precision": bf16, "memory": {**recompute, "offload": {"parameters": "disk"}}}),
+            ("full optimizer in backward", "pretrain", 1, {"freeze": full, "optimizer": {"max_grad_norm": 0},
+                                                            "train": {"max_steps": 3, "per_device_batch_size": 2, "gradient_accumulation_steps": 1},
+                                                            "memory": {**recompute, "optimizer_in_backward": True}}),
+            ("full bf16 weights", "pretrain", 1, {"freeze": full, "precision": {**bf16, "trained": "bf16"}, "memory": {"checkpointing": "selective:attention"}}),
             ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 32}}),
         ]:
             with self.subTest(name):
@@ -121,7 +125,9 @@ class Profile(program.Case):
         path = self.write_recipe("monotone.json", recipe)
         for hardware in ("cpu", "8gb-gpu", "ascend-910b"):
             for key, values in [("train.per_device_batch_size", (1, 2, 3, 8)), ("data.max_length", (64, 100, 512, 2000)), ("lora.r", (1, 4, 64)),
-                                ("memory.checkpointing", ("full", "selective", "none")), ("memory.checkpointing", ("every:1", "every:2", "none")),
+                                ("memory.checkpointing", ("full", "selective", "none")), ("memory.checkpointing", ("every:1", "every:2", "none")), ("memory.checkpointing", ("full", "selective:attention", "none")),
+                                ("memory.checkpointing", ("first:2", "first:1", "none")), ("precision.trained", ("bf16", "fp32")),
+                                ("memory.offload.parameters", ("disk", "none")),
                                 ("memory.loss_chunk_tokens", (16, 128, 0)), ("quantization.bits", (4, 8, 16))]:
                 peaks = [self.predict(path, "lora-finetune", f"{key}={value}", f"hardware={hardware}")["total_bytes"] for value in values]
                 self.assertEqual(peaks, sorted(peaks), f"{key} on {hardware}")

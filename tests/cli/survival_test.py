@@ -89,6 +89,12 @@ class Survival(program.Case):
             "lion": ("pretrain", program.training_recipe(cls, freeze={"language_model": False}, optimizer={"name": "lion"},
                                                          memory={"checkpointing": "every:2"}, **shorter)),
         }
+        # Everything that trains whole weights in little memory.
+        thin = {"precision": {"trained": "bf16"}, "optimizer": {"max_grad_norm": 0}, "freeze": {"language_model": False},
+                "memory": {"checkpointing": "full", "optimizer_in_backward": True}, "train": {**shorter["train"], "gradient_accumulation_steps": 1}}
+        cls.kinds["thin"] = "pretrain", program.training_recipe(cls, **thin)
+        streamed = {"memory": {"checkpointing": "full", "offload": {"parameters": "disk"}}}
+        cls.kinds["streamed"] = "lora-finetune", program.training_recipe(cls, lora={"r": 4, "dropout": 0.1}, **streamed, **shorter)
         cls.references = {}
 
     def setUp(self):
@@ -157,6 +163,10 @@ class Survival(program.Case):
 
     def test_killed_lion(self):
         self.check_killed("lion", [random_sleep, in_a_checkpoint])
+
+    def test_killed_in_little_memory(self):
+        for kind in ("thin", "streamed"):
+            self.check_killed(kind, [in_a_checkpoint, random_sleep])
 
     def stop(self, kind, number, after):
         """Sends a signal after so many steps to a run that then leaves a checkpoint; returns run and step."""

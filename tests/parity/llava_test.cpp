@@ -97,7 +97,7 @@ TEST_P(Llava, CheckpointingGivesTheSameBits) {
   const auto batch = read_batch(golden_, model->config());
   std::map<std::string, Tensor> plain;
   const double loss = forward_loss(*model, batch, &plain);
-  for (const char* policy : {"full", "selective", "every:2"}) {
+  for (const char* policy : {"full", "selective", "selective:attention", "every:2", "first:1"}) {
     std::map<std::string, Tensor> again;
     const auto recompute = RecomputePolicy::parse(policy);
     const double same =

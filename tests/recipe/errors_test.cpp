@@ -152,7 +152,7 @@ TEST_F(RecipeTest, QuantisationTypesGoWithTheirBits) {
 
 TEST_F(RecipeTest, FeaturesToComeAreRefusedByName) {
   for (const auto setting :
-       {"parallel.tensor=2", "parallel.strategy=zero3", "memory.offload.optimizer=cpu", "data.packing=true",
+       {"parallel.tensor=2", "parallel.strategy=zero3", "precision.norms=bf16", "data.packing=true",
         "image.adaptive={}", "image.token_pruning={\"keep_ratio\":0.5}", "data.embedding_cache=dir",
         "memory.on_oom=shard", "freeze.stages=[{}]", "image.aspect_ratio=dynamic", "data.format=webdataset",
         "memory.attention=window:256", "schedule.accumulation_stages=[{\"steps\": 2}]"})

@@ -29,6 +29,7 @@ Tensor Decoder::embed(const Tensor& ids, torch::ScalarType type) const {
 }
 
 Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
+  using Part = RecomputePolicy::Part;
   const MemoryScope scope(MemoryCategory::kActivations);
   const int64_t tokens = x.size(1), past = call.cache != nullptr ? call.cache->length() : 0;
   const int64_t longest = call.positions.max().item<int64_t>() + 1;
@@ -40,20 +41,23 @@ Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
   if ((call.recompute.anything() || stream) && torch::GradMode::is_enabled()) x = require_input_grad(x);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];
-    const auto block = [&layer, rope, mask = layer.sliding ? window : full, training = call.training,
-                        cache = call.cache, index = static_cast<int64_t>(i),
-                        mlp_again = call.recompute.mlp()](const Tensor& in) {
+    const auto index = static_cast<int64_t>(i);
+    const auto attention = [&layer, rope, mask = layer.sliding ? window : full, training = call.training,
+                            cache = call.cache, index](const Tensor& in) {
       const ModuleScope module(fmt::format("layers.{}", index));
-      const auto h =
-          in + layer.self_attn.forward(layer.input_layernorm.forward(in), &rope, mask, cache, index, training);
-      const auto mlp = [&layer, training, index](const Tensor& x) {
-        const ModuleScope inner(fmt::format("layers.{}", index));
-        return layer.mlp.forward(layer.post_attention_layernorm.forward(x), training);
-      };
-      return h + (mlp_again ? recompute(mlp, h) : mlp(h));
+      return layer.self_attn.forward(layer.input_layernorm.forward(in), &rope, mask, cache, index, training);
+    };
+    const auto mlp = [&layer, training = call.training, index](const Tensor& in) {
+      const ModuleScope module(fmt::format("layers.{}", index));
+      return layer.mlp.forward(layer.post_attention_layernorm.forward(in), training);
+    };
+    const auto block = [attention, mlp, index, policy = call.recompute](const Tensor& in) {
+      const ModuleScope module(fmt::format("layers.{}", index));
+      const auto h = in + policy.run(Part::kAttention, index, attention, in);
+      return h + policy.run(Part::kMlp, index, mlp, h);
     };
     x = streamed(stream.get(), i, x,
-                 [&](const Tensor& in) { return call.recompute.block(i) ? recompute(block, in) : block(in); });
+                 [&](const Tensor& in) { return call.recompute.run(Part::kBlock, index, block, in); });
   }
   const ModuleScope module("norm");
   return norm_.forward(x);
