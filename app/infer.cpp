@@ -11,6 +11,7 @@
 #include "lib/base/interrupt.h"
 #include "lib/base/log.h"
 #include "lib/pipeline/answering.h"
+#include "lib/pipeline/device.h"
 #include "lib/pipeline/outputs.h"
 #include "lib/profile/dry_run.h"
 
@@ -243,8 +244,9 @@ int run_infer(const InferArguments& a) {
   if (!a.input.empty() && a.chat) throw usage_error("infer: --input and --chat exclude each other");
   if (a.score && a.input.empty()) throw usage_error("infer: --score needs --input");
   const double begin = now_seconds();
+  const auto device = open_device(recipe);
   const auto inputs = assemble_inputs(recipe, Command::kInfer);
-  const auto parts = assemble_model(recipe, inputs.config, Command::kInfer);
+  const auto parts = assemble_model(recipe, inputs.config, Command::kInfer, device);
   auto example_options = inputs.example_options(recipe);
   example_options.max_length = inputs.config.text.max_position_embeddings;
   const ExampleBuilder builder(example_options);

@@ -12,6 +12,7 @@
 #include "lib/memory/resident.h"
 #include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
+#include "lib/pipeline/device.h"
 #include "lib/pipeline/outputs.h"
 #include "lib/profile/planner.h"
 #include "lib/runs/manifest.h"
@@ -104,6 +105,7 @@ int run_training(const TrainArguments& arguments, Command command) {
     return 0;
   }
   catch_interrupts();
+  const auto device = open_device(recipe);
   recipe = apply_memory_plan(recipe, command, named_settings(arguments.recipe, arguments.sets));
 
   // Data.
@@ -119,7 +121,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   show_first_sample(dataset, builder, *inputs.tokenizer);
 
   // Model.
-  auto parts = assemble_model(recipe, inputs.config, command);
+  auto parts = assemble_model(recipe, inputs.config, command, device);
   auto& model = *parts.model;
   auto options = step_options(recipe, inputs);
   auto scaler = make_loss_scaler(recipe);

@@ -12,8 +12,7 @@ void copy_values(Tensor& to, const Tensor& from) { to.copy_(from, /*non_blocking
 void copy_nothing(Tensor&, const Tensor&) {}
 
 TORCH_LIBRARY_FRAGMENT(vlmtune, m) { m.def("copy_across_(Tensor(a!) to, Tensor source) -> ()"); }
-TORCH_LIBRARY_IMPL(vlmtune, CPU, m) { m.impl("copy_across_", &copy_values); }
-TORCH_LIBRARY_IMPL(vlmtune, CUDA, m) { m.impl("copy_across_", &copy_values); }
+TORCH_LIBRARY_IMPL(vlmtune, CompositeExplicitAutograd, m) { m.impl("copy_across_", &copy_values); }
 TORCH_LIBRARY_IMPL(vlmtune, Meta, m) { m.impl("copy_across_", &copy_nothing); }
 
 }  // namespace

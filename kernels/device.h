@@ -11,4 +11,9 @@ void set_traced_device(torch::DeviceType type);
 torch::DeviceType kernel_device(const torch::Tensor& x);
 torch::DeviceType kernel_device(torch::Device device);
 
+/// The generator of the device's random numbers (dropout), a dry run's being the CPU's.
+at::Generator generator_of(torch::Device device);
+/// From here on random numbers of the CPU and of the device follow from `seed`.
+void seed_generators(uint64_t seed, torch::Device device);
+
 }  // namespace vlmtune::kernels

@@ -143,6 +143,15 @@ void set_traced_device(torch::DeviceType type) { g_traced = type; }
 torch::DeviceType kernel_device(torch::Device device) { return device.is_meta() ? g_traced : device.type(); }
 torch::DeviceType kernel_device(const Tensor& x) { return kernel_device(x.device()); }
 
+at::Generator generator_of(torch::Device device) {
+  return at::globalContext().defaultGenerator(device.is_meta() ? torch::Device(torch::kCPU) : device);
+}
+
+void seed_generators(uint64_t seed, torch::Device device) {
+  torch::manual_seed(seed);
+  generator_of(device).set_current_seed(seed);
+}
+
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("where.self", where_self);
   library.impl("abs.out", abs_out);

@@ -1,4 +1,5 @@
 // Registers the CUDA kernels with LibTorch's dispatcher when this library is loaded; libtorch_cuda must be loaded before.
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
 #include <torch/torch.h>
@@ -69,3 +70,14 @@ TORCH_LIBRARY_IMPL(vlmtune, CUDA, library) {
 }
 
 }  // namespace vlmtune::kernels::cuda
+
+/// Reports what CUDA's caching allocator hands out, in its units of 512 bytes.
+extern "C" void vlmtune_watch_device(void (*allocated)(uint64_t, int64_t), void (*freed)(uint64_t)) {
+  using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
+  c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([allocated, freed](const Entry& entry) {
+    constexpr int64_t kUnit = 512;
+    const auto key = static_cast<uint64_t>(entry.addr_);
+    if (entry.action_ == Entry::ALLOC) allocated(key, (static_cast<int64_t>(entry.size_) + kUnit - 1) / kUnit * kUnit);
+    if (entry.action_ == Entry::FREE_REQUESTED) freed(key);
+  });
+}

@@ -161,7 +161,8 @@ void merge_adapter(LlavaModel& model, torch::ScalarType dequantized_type) {
     if (!linear.lora) return;
     const auto update =
         torch::matmul(linear.lora->b.to(torch::kFloat), linear.lora->a.to(torch::kFloat)) * linear.lora->scale;
-    linear.weight = (linear.weight.to(torch::kFloat) + update).to(linear.weight.scalar_type());
+    linear.weight =
+        (linear.weight.to(torch::kFloat) + update.to(linear.weight.device())).to(linear.weight.scalar_type());
     linear.lora.reset();
   });
 }

@@ -58,6 +58,14 @@ struct Slot {
   Linear* quantized = nullptr;  ///< the layer that holds it in few bits instead
 };
 
+/// A frozen tensor on the device whose values come later.
+Tensor without_memory(torch::IntArrayRef shape, const WeightOptions& options) {
+  if (options.device.is_meta()) return stand_in(shape, options.frozen_type);
+  const auto tensor = torch::empty(shape, torch::TensorOptions(options.device).dtype(options.frozen_type));
+  tensor.storage().set_data_ptr_noswap({nullptr, options.device});
+  return tensor;
+}
+
 /// What a streamed tensor is read from: the mapped file, or the copy on the host of a device with memory of its own.
 Tensor stream_source(const Tensor& values, const WeightOptions& options) {
   if (!options.streamed_from_host) return values;
@@ -71,7 +79,7 @@ void place(LlavaModel& model, const Tensor& values, const Slot& to, const Weight
   if (streamed) {
     const auto source = stream_source(values, options);
     const bool shared = kernels::kernel_device(options.device) == torch::kCPU;
-    slot = shared ? to_device(source, options.device) : stand_in(values.sizes(), options.frozen_type);
+    slot = shared ? to_device(source, options.device) : without_memory(values.sizes(), options);
     model.stream_weight(name, slot, source);
     return;
   }
@@ -79,6 +87,9 @@ void place(LlavaModel& model, const Tensor& values, const Slot& to, const Weight
     const auto& [applies, type, double_quant] = options.quantization;
     const auto source = options.device.is_meta() ? stand_in(values.sizes(), values.scalar_type()) : values;
     quantized->quantized = kernels::quantize(source, type, double_quant);
+    auto& q = *quantized->quantized;
+    for (auto* part : {&q.codes, &q.scales, &q.nested_scales, &q.offset})
+      if (part->defined()) *part = part->to(options.device);
     slot = Tensor();
     return;
   }

@@ -1,7 +1,6 @@
 #include "lib/nn/recompute.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
+#include "kernels/device.h"
 #include "lib/memory/scope.h"
 #include "lib/memory/transfer.h"
 
@@ -10,8 +9,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
 
 struct BlockHolder : torch::CustomClassHolder {
   explicit BlockHolder(std::function<Tensor(const Tensor&)> f) : block(std::move(f)) {}
@@ -26,24 +23,26 @@ struct RecomputingScope {
   ~RecomputingScope() { t_recomputing = false; }
 };
 
-/// Puts the default generator of the CPU back where it was when the first run began, and restores it afterwards.
+/// Puts a generator back where it was when the first run began, and restores it afterwards.
 class ReplayRandomness {
  public:
-  explicit ReplayRandomness(const Tensor& state) : now_(default_generator().get_state()) {
-    default_generator().set_state(state);
+  ReplayRandomness(at::Generator generator, const Tensor& state)
+      : generator_(std::move(generator)), now_(generator_.get_state()) {
+    generator_.set_state(state);
   }
-  ~ReplayRandomness() { default_generator().set_state(now_); }
+  ~ReplayRandomness() { generator_.set_state(now_); }
   ReplayRandomness(const ReplayRandomness&) = delete;
   ReplayRandomness& operator=(const ReplayRandomness&) = delete;
 
  private:
+  at::Generator generator_;
   Tensor now_;
 };
 
 struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, c10::intrusive_ptr<BlockHolder> holder,
                         bool on_host) {
-    context->saved_data["random"] = default_generator().get_state();
+    context->saved_data["random"] = kernels::generator_of(x.device()).get_state();
     context->saved_data["block"] = c10::IValue::make_capsule(holder);
     context->save_for_backward({on_host ? stow(x) : x});
     context->saved_data["on_host"] = on_host;
@@ -56,7 +55,7 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
     const auto kept = context->get_saved_variables()[0];
     const bool on_host = context->saved_data["on_host"].toBool();
     const auto x = (on_host ? fetch(kept, gradients[0].device()) : kept.detach()).requires_grad_(true);
-    const ReplayRandomness replay(context->saved_data["random"].toTensor());
+    const ReplayRandomness replay(kernels::generator_of(x.device()), context->saved_data["random"].toTensor());
     const torch::AutoGradMode grad(true);
     const auto y = [&] {
       const MemoryScope scope(holder->category);

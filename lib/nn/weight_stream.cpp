@@ -61,6 +61,13 @@ void WeightStream::add(size_t block, const std::string& module, const Tensor& on
   blocks_[block].weights.push_back({on_device, source});
 }
 
+Tensor WeightStream::source_of(const Tensor& tensor) const {
+  for (const auto& block : blocks_)
+    for (const auto& [on_device, source] : block.weights)
+      if (on_device.is_same(tensor)) return source;
+  return tensor;
+}
+
 void WeightStream::fetch(Block& block) {
   if (block.there) return;
   const MemoryScope scope(MemoryCategory::kWeights);

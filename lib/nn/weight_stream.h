@@ -16,6 +16,9 @@ class WeightStream {
   /// where the CPU computes it is `source` itself. `module` is whose memory it is.
   void add(size_t block, const std::string& module, const Tensor& on_device, const Tensor& source);
 
+  /// What a streamed weight is read from; any other tensor is its own source.
+  Tensor source_of(const Tensor& tensor) const;
+
   /// x itself, as a mark in the graph: from `enter` to `leave` of a block its weights are there, and in backward from the
   /// one of `leave` to the one of `enter`.
   Tensor enter(const Tensor& x, size_t block);

@@ -16,7 +16,7 @@ AdamW::AdamW(std::vector<TrainedTensor> tensors, const AdamWOptions& options, bo
 Optimizer::State AdamW::fresh_state(const torch::Tensor& tensor) const {
   return {{"exp_avg", zeros_for(tensor)},
           {"exp_avg_sq", zeros_for(tensor)},
-          {"step", torch::zeros({}, torch::kFloat)}};  // a fp32 scalar, as the fused kernel wants it
+          {"step", torch::zeros({}, tensor.options().dtype(torch::kFloat))}};  // as the fused kernel wants it
 }
 
 void AdamW::update(const TrainedTensor& trained, const torch::Tensor& gradient, State& state, double rate) {

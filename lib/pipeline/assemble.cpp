@@ -154,11 +154,6 @@ LlavaConfig model_config(const Recipe& recipe) {
 }
 
 InputParts assemble_inputs(const Recipe& recipe, Command command) {
-  if (recipe.hardware.device != "cpu")
-    throw usage_error(
-        "/hardware: {} needs the device \"{}\", and this version computes on the CPU only; --set hardware=cpu runs it "
-        "here",
-        recipe.hardware.name, recipe.hardware.device);
   InputParts parts;
   const fs::path dir = recipe.model.path;
   parts.config = model_config(recipe);

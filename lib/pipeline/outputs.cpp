@@ -123,6 +123,7 @@ void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelPart
 }
 
 void write_final(const Recipe& recipe, const InputParts& inputs, ModelParts& parts, const fs::path& out) {
+  parts.model->end_streaming();
   const bool projector_only = !parts.adapter && recipe.freeze.language_model && recipe.freeze.vision_tower;
   if (parts.adapter || projector_only) {
     FolderInProgress folder(out / "final");

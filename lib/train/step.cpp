@@ -45,7 +45,7 @@ double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches
   const double labels = static_cast<double>(batches.label_tokens);
   double total = 0;
   for (int64_t micro = 0; micro < batches.count; ++micro) {
-    torch::manual_seed(step_seed(options.seed, step, micro));
+    model.seed_dropout(step_seed(options.seed, step, micro));
     const auto batch = batches.make(micro);
     const auto loss = [&] {
       const PhaseScope phase(phase_name(step, "forward"));

@@ -150,4 +150,13 @@ void LlavaModel::stream_weight(const std::string& name, const Tensor& on_device,
   stream->add(static_cast<size_t>(std::stoll(module.substr(module.rfind('.') + 1))), module, on_device, source);
 }
 
+void LlavaModel::end_streaming() {
+  visit([&](const std::string&, Tensor& tensor) {
+    for (const auto* stream : {language_model_.stream.get(), has_vision() ? vision_tower_->stream.get() : nullptr})
+      if (stream != nullptr) tensor = stream->source_of(tensor);
+  });
+  language_model_.stream.reset();
+  if (has_vision()) vision_tower_->stream.reset();
+}
+
 }  // namespace vlmtune

@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 
+#include "kernels/device.h"
 #include "lib/models/decoder/model.h"
 #include "lib/models/llava/config.h"
 #include "lib/models/vit/model.h"
@@ -43,11 +44,16 @@ class LlavaModel {
     return config_.text.tie_word_embeddings ? language_model_.embed_tokens : lm_head_.weight;
   }
 
+  /// From here on dropout's random numbers follow from `seed`.
+  void seed_dropout(uint64_t seed) const { kernels::seed_generators(seed, language_model_.embed_tokens.device()); }
+
   /// Every tensor under its name in transformers ("model.language_model.layers.0..."), a tied head left out.
   void visit(const TensorVisitor& visitor);
   void visit_linears(const LinearVisitor& visitor);
   /// From here on a block's weight is on the device only while the block computes. `source`: see WeightStream.
   void stream_weight(const std::string& name, const Tensor& on_device, const Tensor& source);
+  /// Puts what streamed weights are read from in their place, which may be on the host: for writing the model.
+  void end_streaming();
 
  private:
   Tensor project(const Tensor& features) const;

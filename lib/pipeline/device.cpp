@@ -1,0 +1,55 @@
+#include "lib/pipeline/device.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "lib/base/errors.h"
+#include "lib/memory/tracking.h"
+
+namespace vlmtune {
+namespace fs = std::filesystem;
+namespace {
+
+void allocated(uint64_t key, int64_t bytes) { memory_accounts().device->allocated(key, bytes); }
+void freed(uint64_t key) { memory_accounts().device->freed(key); }
+
+/// Its symbols are everybody's, as LibTorch's libraries expect of each other.
+void* load(const std::string& library, const Recipe& recipe) {
+  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (handle == nullptr)
+    throw usage_error(
+        "/hardware: {} needs the device \"{}\", and {} does not load ({}); --set hardware=cpu runs it here",
+        recipe.hardware.name, recipe.hardware.device, library, ::dlerror());
+  return handle;
+}
+
+/// Our own plugin stands beside the program or in its lib folder.
+std::string beside_program(const std::string& name) {
+  const auto folder = fs::read_symlink("/proc/self/exe").parent_path();
+  for (const auto& place : {folder, folder.parent_path() / "lib", folder.parent_path() / "kernels"})
+    if (fs::exists(place / name)) return (place / name).string();
+  return name;
+}
+
+}  // namespace
+
+torch::Device open_device(const Recipe& recipe) {
+  const auto& name = recipe.hardware.device;
+  if (name == "cpu") return torch::kCPU;
+  const bool cuda = name == "cuda";
+  const char* npu = std::getenv("VLMTUNE_NPU_LIBRARY");
+  if (cuda) load("libtorch_cuda.so", recipe);
+  void* plugin = load(cuda ? beside_program("libvlmtune_cuda.so") : npu != nullptr ? npu : "libtorch_npu.so", recipe);
+  const torch::Device device(cuda ? torch::kCUDA : torch::kPrivateUse1, 0);
+  const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
+  if (guard == nullptr || guard->deviceCount() == 0)
+    throw usage_error("/hardware: {} needs the device \"{}\", and there is none; --set hardware=cpu runs it here",
+                      recipe.hardware.name, name);
+  set_memory_accounts({std::make_shared<MemoryLedger>(), memory_accounts().host});
+  if (const auto watch = reinterpret_cast<WatchDevice>(::dlsym(plugin, "vlmtune_watch_device")))
+    watch(allocated, freed);
+  return device;
+}
+
+}  // namespace vlmtune
