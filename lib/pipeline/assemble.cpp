@@ -72,21 +72,25 @@ QuantizationOptions quantization_options(const QuantizationRecipe& recipe) {
   return options;
 }
 
+const char* type_name(kernels::QuantType type) {
+  return type == kernels::QuantType::kNf4 ? "nf4" : type == kernels::QuantType::kInt4 ? "int4" : "int8";
+}
+
+/// A checkpoint in few bits is used as it is: the recipe may ask for the same or for nothing.
+void check_quantization(const QuantizationRecipe& recipe, const StoredQuantization& stored, const fs::path& dir) {
+  if (recipe.bits == 16) return;
+  const auto wanted = quantization_options(recipe).type;
+  if (wanted != stored.type)
+    throw usage_error("/quantization/type: found {}, but {} holds {}; with quantization.bits 16 it is used as it is",
+                      type_name(wanted), dir.string(), type_name(stored.type));
+  log_warning("quantization has no effect: {} holds {} already", dir.string(), type_name(stored.type));
+}
+
 bool has_weights(const fs::path& path) {
   if (!fs::is_directory(path)) return fs::exists(path);
   for (const auto& entry : fs::directory_iterator(path))
     if (entry.path().extension() == ".safetensors") return true;
   return false;
-}
-
-/// The type that config.json says its weights have.
-std::optional<torch::ScalarType> declared_type(const fs::path& dir) {
-  const auto config = ConfigReader::open(dir / "config.json");
-  const auto name = config.text("dtype", config.text("torch_dtype", ""));
-  if (name == "float32") return torch::kFloat;
-  if (name == "bfloat16") return torch::kBFloat16;
-  if (name == "float16") return torch::kHalf;
-  return std::nullopt;
 }
 
 AdapterConfig lora_config(const Recipe& recipe, LlavaModel& model) {
@@ -133,6 +137,15 @@ ExampleOptions InputParts::example_options(const Recipe& recipe) const {
   return options;
 }
 
+std::optional<Precision> declared_precision(const fs::path& model_dir) {
+  const auto config = ConfigReader::open(model_dir / "config.json");
+  const auto name = config.text("dtype", config.text("torch_dtype", ""));
+  if (name == "float32") return Precision::kFp32;
+  if (name == "bfloat16") return Precision::kBf16;
+  if (name == "float16") return Precision::kFp16;
+  return std::nullopt;
+}
+
 LlavaConfig model_config(const Recipe& recipe) {
   return read_llava_config(recipe.model.path, tower_of(recipe),
                            {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
@@ -169,7 +182,7 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
   options.device = device;
   const auto add = [&](const fs::path& dir, PartKind kind) {
     if (device.is_meta() && !has_weights(dir))
-      options.stand_in_type = declared_type(dir).value_or(to_scalar_type(recipe.precision.parameters));
+      options.stand_in_type = to_scalar_type(declared_precision(dir).value_or(recipe.precision.parameters));
     else
       parts.sources.push_back({fs::is_directory(dir) ? Checkpoint::open(dir) : Checkpoint::open_file(dir), kind});
   };
@@ -178,7 +191,13 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
   if (recipe.model.projector) add(*recipe.model.projector, PartKind::kProjector);
   options.frozen_type = to_scalar_type(recipe.precision.parameters);
   options.trained_type = trained_type;
-  options.quantization = quantization_options(recipe.quantization);
+  options.stand_in_quantization = read_stored_quantization(recipe.model.path);
+  if (auto& stored = options.stand_in_quantization) {
+    check_quantization(recipe.quantization, *stored, recipe.model.path);
+    if (tower) stored->skip_modules.insert(stored->skip_modules.end(), {"vision_tower", "multi_modal_projector"});
+  } else {
+    options.quantization = quantization_options(recipe.quantization);
+  }
   const bool trains = command != Command::kInfer;
   const auto choices = training_choices(recipe);
   if (trains) options.is_trained = [choices](const std::string& name) { return is_trained(name, choices); };

@@ -1,5 +1,7 @@
 #include "lib/profile/techniques.h"
 
+#include "lib/models/stored_quantization.h"
+
 namespace vlmtune {
 namespace {
 
@@ -55,7 +57,9 @@ constexpr Technique kTechniques[] = {
      {"/quantization/bits", nullptr},
      true,
      [](const Recipe& r, Command) { return r.quantization.bits < 16; },
-     [](const Recipe& r, Command c) { return !trains(c) || r.freeze.language_model; },
+     [](const Recipe& r, Command c) {
+       return (!trains(c) || r.freeze.language_model) && !read_stored_quantization(r.model.path);
+     },
      [](Recipe& r) {
        r.quantization.bits = 4;
        if (r.quantization.type == QuantizationType::kInt8) r.quantization.type = QuantizationType::kNf4;
