@@ -24,6 +24,12 @@ struct InferArguments {
   bool chat = false, json = false, score = false, print_recipe = false;
 };
 
+struct QuantizeArguments {
+  std::string recipe, model, output, type;
+  std::vector<std::string> sets;
+  std::optional<int> bits;
+};
+
 struct PruneArguments {
   std::string dir;
   int64_t keep_last = 3, keep_best = 1;
@@ -40,6 +46,7 @@ struct ProfileArguments {
 int run_training(const TrainArguments& arguments, Command command);
 int run_infer(const InferArguments& arguments);
 int run_profile_memory(const ProfileArguments& arguments);
+int run_quantize(const QuantizeArguments& arguments);
 int run_prune_ckpt(const PruneArguments& arguments);
 
 }  // namespace vlmtune

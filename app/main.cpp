@@ -103,6 +103,26 @@ void add_profile(CLI::App& app, std::function<int()>& run) {
   command->callback([a, &run] { run = [a] { return run_profile_memory(*a); }; });
 }
 
+void add_quantize(CLI::App& app, std::function<int()>& run) {
+  auto* command = app.add_subcommand("quantize", "Write a model folder whose weights are in few bits");
+  auto a = std::make_shared<QuantizeArguments>();
+  command->add_option("--model", a->model, "Model folder in the Hugging Face layout")->type_name("DIR");
+  command->add_option("--output", a->output, "Folder to write, in the same layout")->type_name("DIR")->required();
+  command->add_option("--bits", a->bits, "Bits of a weight; 4 unless a recipe says otherwise")
+      ->check(CLI::IsMember({4, 8}));
+  command->add_option("--type", a->type, "nf4 (as bitsandbytes has it) or int4; int8")
+      ->check(CLI::IsMember({"nf4", "int4", "int8"}));
+  command->add_option("--recipe", a->recipe, "JSON recipe, for a model that is put together from parts")
+      ->type_name("FILE");
+  command
+      ->add_option("--set", a->sets,
+                   "Override a key of the recipe, e.g. --set quantization.skip_modules='[\"lm_head\"]'")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->footer("Example:\n  vlmtune quantize --model llava-1.5-7b-hf --output llava-1.5-7b-nf4");
+  command->callback([a, &run] { run = [a] { return run_quantize(*a); }; });
+}
+
 void add_prune(CLI::App& app, std::function<int()>& run) {
   auto* command =
       app.add_subcommand("prune-ckpt", "Show which checkpoints of a run would stay and go; delete with --apply");
@@ -137,6 +157,7 @@ int dispatch(int argc, char** argv) {
                run);
   add_infer(app, run);
   add_profile(app, run);
+  add_quantize(app, run);
   add_prune(app, run);
   try {
     app.parse(argc, argv);

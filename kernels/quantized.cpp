@@ -14,20 +14,16 @@
 namespace vlmtune::kernels {
 namespace {
 
-using cpu::kQuantBlock;
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kScaleBlock = 256;
 constexpr int64_t kPartElements = 1 << 20;  // of a weight that exist at a time
 
-int64_t num_blocks(int64_t count) { return (count + kQuantBlock - 1) / kQuantBlock; }
-
 /// The scales of the blocks that hold elements [first, last), in fp32.
-std::vector<float> scales_of(const Tensor& scales, const Tensor& nested, const Tensor& offset, int64_t first,
-                             int64_t last) {
-  const int64_t begin = first / kQuantBlock, end = num_blocks(last);
+std::vector<float> scales_of(const Tensor& scales, const Tensor& nested, const Tensor& offset, int64_t block,
+                             int64_t first, int64_t last) {
+  const int64_t begin = first / block, end = (last + block - 1) / block;
   std::vector<float> result(static_cast<size_t>(end - begin));
   if (!nested.defined()) {
     std::copy_n(scales.data_ptr<float>() + begin, end - begin, result.begin());
@@ -43,43 +39,40 @@ std::vector<float> scales_of(const Tensor& scales, const Tensor& nested, const T
 }
 
 Tensor dequantize_part(const Tensor& codes, const Tensor& scales, const std::optional<Tensor>& nested,
-                       const std::optional<Tensor>& offset, int64_t quant_type, int64_t row_size, at::IntArrayRef part,
-                       torch::ScalarType type) {
+                       const std::optional<Tensor>& offset, int64_t quant_type, int64_t block, int64_t row_size,
+                       at::IntArrayRef part, torch::ScalarType type) {
   const int64_t first_row = part[0], rows = part[1], first_column = part[2], columns = part[3];
   auto y = torch::empty({rows, columns}, codes.options().dtype(type));
   if (codes.is_meta()) return y;
   const auto kind = static_cast<QuantType>(quant_type);
+  const float* values = kind == QuantType::kNf4 ? cpu::nf4_values() : cpu::int4_values();
   cpu::dispatch_type(y, [&](auto value) {
     using T = decltype(value);
     at::parallel_for(0, rows, std::max<int64_t>(1, 32768 / columns), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t first = (first_row + row) * row_size + first_column;
         const auto own =
-            scales_of(scales, nested.value_or(Tensor()), offset.value_or(Tensor()), first, first + columns);
-        const float* of_blocks = own.data() - first / kQuantBlock;
+            scales_of(scales, nested.value_or(Tensor()), offset.value_or(Tensor()), block, first, first + columns);
+        const float* of_blocks = own.data() - first / block;
         T* out = y.data_ptr<T>() + row * columns;
         if (kind == QuantType::kInt8)
-          cpu::dequantize_int8<T>(codes.data_ptr<int8_t>(), of_blocks, first, columns, out);
+          cpu::dequantize_int8<T>(codes.data_ptr<int8_t>(), of_blocks, block, first, columns, out);
         else
-          cpu::dequantize_4bit<T>(codes.data_ptr<uint8_t>(), of_blocks,
-                                  kind == QuantType::kNf4 ? cpu::nf4_values() : cpu::int4_values(), first, columns,
-                                  out);
+          cpu::dequantize_4bit<T>(codes.data_ptr<uint8_t>(), of_blocks, block, values, first, columns, out);
       }
     });
   });
   return y;
 }
 
-/// Replaces the fp32 scales by 8-bit codes of them.
-void quantize_scales(QuantizedWeight& weight) {
-  const int64_t count = weight.scales.numel(), blocks = (count + kScaleBlock - 1) / kScaleBlock;
-  weight.offset = weight.scales.mean();
-  const auto centred = weight.scales - weight.offset;
-  weight.scales = torch::empty({count}, weight.codes.options().dtype(torch::kByte));
-  weight.nested_scales = torch::empty({blocks}, centred.options());
+/// Fills in 8-bit codes of the scales.
+void quantize_scales(const Tensor& scales, QuantizedWeight& weight) {
+  weight.offset = scales.mean();
+  const auto centred = scales - weight.offset;
   if (centred.is_meta()) return;
-  cpu::quantize_8bit_table(centred.data_ptr<float>(), count, kScaleBlock, dynamic_values(true).data_ptr<float>(),
-                           weight.scales.data_ptr<uint8_t>(), weight.nested_scales.data_ptr<float>(), 0, blocks);
+  cpu::quantize_8bit_table(centred.data_ptr<float>(), weight.blocks(), kScaleBlock,
+                           dynamic_values(true).data_ptr<float>(), weight.scales.data_ptr<uint8_t>(),
+                           weight.nested_scales.data_ptr<float>(), 0, weight.nested_scales.numel());
 }
 
 /// Elements of a side whose parts hold about kPartElements, in whole blocks; bitsandbytes takes the whole.
@@ -117,30 +110,44 @@ struct QuantizedLinearFunction : torch::autograd::Function<QuantizedLinearFuncti
 
 TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
   library.def(
-      "dequantize(Tensor codes, Tensor scales, Tensor? nested, Tensor? offset, int quant_type, int row_size, int[] "
-      "part, "
-      "ScalarType type) -> Tensor");
+      "dequantize(Tensor codes, Tensor scales, Tensor? nested, Tensor? offset, int quant_type, int block, int "
+      "row_size, "
+      "int[] part, ScalarType type) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(vlmtune, CPU, library) { library.impl("dequantize", dequantize_part); }
 TORCH_LIBRARY_IMPL(vlmtune, Meta, library) { library.impl("dequantize", dequantize_part); }
 
-QuantizedPtr quantize(const Tensor& weight, QuantType type, bool double_quant) {
+QuantizedPtr empty_quantized(int64_t out, int64_t in, QuantType type, bool double_quant, int64_t block,
+                             torch::Device device) {
   auto result = c10::make_intrusive<QuantizedWeight>();
   result->type = type;
-  result->out = weight.size(0);
-  result->in = weight.size(1);
-  const int64_t count = weight.numel(), blocks = num_blocks(count);
-  const auto options = weight.options();
+  result->out = out;
+  result->in = in;
+  result->block = block;
+  const int64_t count = result->numel();
+  const torch::TensorOptions options(device);
   result->codes = type == QuantType::kInt8 ? torch::empty({count}, options.dtype(torch::kChar))
                                            : torch::empty({(count + 1) / 2}, options.dtype(torch::kByte));
-  result->scales = torch::empty({blocks}, options.dtype(torch::kFloat));
+  result->scales = torch::empty({result->blocks()}, options.dtype(double_quant ? torch::kByte : torch::kFloat));
+  if (!double_quant) return result;
+  result->nested_scales =
+      torch::empty({(result->blocks() + kScaleBlock - 1) / kScaleBlock}, options.dtype(torch::kFloat));
+  result->offset = torch::empty({}, options.dtype(torch::kFloat));
+  return result;
+}
+
+QuantizedPtr quantize(const Tensor& weight, QuantType type, bool double_quant) {
+  const auto result = empty_quantized(weight.size(0), weight.size(1), type, double_quant, kQuantBlock, weight.device());
+  const auto largest =
+      double_quant ? torch::empty({result->blocks()}, weight.options().dtype(torch::kFloat)) : result->scales;
   if (!weight.is_meta()) {
+    const int64_t count = weight.numel();
     const auto x = (weight.scalar_type() == torch::kDouble ? weight.to(torch::kFloat) : weight).contiguous();
     cpu::dispatch_type(x, [&](auto value) {
       using T = decltype(value);
       const T* data = x.data_ptr<T>();
-      auto* scales = result->scales.data_ptr<float>();
-      at::parallel_for(0, blocks, 512, [&](int64_t begin, int64_t end) {
+      auto* scales = largest.data_ptr<float>();
+      at::parallel_for(0, result->blocks(), 512, [&](int64_t begin, int64_t end) {
         if (type == QuantType::kInt8)
           cpu::quantize_int8<T>(data, count, result->codes.data_ptr<int8_t>(), scales, begin, end);
         else if (type == QuantType::kNf4)
@@ -150,15 +157,20 @@ QuantizedPtr quantize(const Tensor& weight, QuantType type, bool double_quant) {
       });
     });
   }
-  if (double_quant) quantize_scales(*result);
+  if (double_quant) quantize_scales(largest, *result);
   return result;
+}
+
+Tensor values_of_codes(QuantType type) {
+  const float* values = type == QuantType::kNf4 ? cpu::nf4_values() : cpu::int4_values();
+  return torch::from_blob(const_cast<float*>(values), {16}).clone();
 }
 
 Tensor dequantize(const QuantizedWeight& weight, const WeightPart& part, torch::ScalarType type) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::dequantize", "").typed<decltype(dequantize_part)>();
   return op.call(weight.codes, weight.scales, optional_tensor(weight.nested_scales), optional_tensor(weight.offset),
-                 static_cast<int64_t>(weight.type), weight.in,
+                 static_cast<int64_t>(weight.type), weight.block, weight.in,
                  {part.first_row, part.rows, part.first_column, part.columns}, type);
 }
 

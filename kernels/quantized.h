@@ -1,4 +1,4 @@
-// Weights in 4 or 8 bits: codes of blocks of 64 neighbours that share a scale (Dettmers et al. 2023, arXiv 2305.14314).
+// Weights in 4 or 8 bits: codes of blocks of neighbours that share a scale (Dettmers et al. 2023, arXiv 2305.14314).
 #pragma once
 #include <torch/torch.h>
 
@@ -6,21 +6,33 @@ namespace vlmtune::kernels {
 
 enum class QuantType { kNf4, kInt4, kInt8 };
 
+constexpr int64_t kQuantBlock = 64;   // neighbours that share a scale in what `quantize` makes
+constexpr int64_t kScaleBlock = 256;  // scales that share one, quantised themselves
+
 /// A frozen weight [out, in] in few bits. NF4's codes and scales are those of bitsandbytes.
 struct QuantizedWeight : torch::CustomClassHolder {
   QuantType type = QuantType::kNf4;
   int64_t out = 0, in = 0;
-  torch::Tensor codes;   ///< 4 bits: uint8 [ceil(out * in / 2)]; 8 bits: int8 [out * in]
+  int64_t block = kQuantBlock;  ///< neighbours of the flattened weight that share a scale
+  torch::Tensor codes;          ///< 4 bits: uint8 [ceil(out * in / 2)]; 8 bits: int8 [out * in]
   torch::Tensor scales;  ///< largest magnitude of a block: fp32 [blocks]; double: uint8 codes of it, less `offset`
-  torch::Tensor nested_scales;  ///< double: fp32, one for 256 scales; else undefined
+  torch::Tensor nested_scales;  ///< double: fp32, one for kScaleBlock scales; else undefined
   torch::Tensor offset;         ///< double: fp32 [], the mean scale; else undefined
 
   int64_t numel() const { return out * in; }
+  int64_t blocks() const { return (numel() + block - 1) / block; }
 };
 using QuantizedPtr = c10::intrusive_ptr<QuantizedWeight>;
 
+/// What `quantize` fills in: a weight [out, in] with memory for its codes and scales, and no values.
+QuantizedPtr empty_quantized(int64_t out, int64_t in, QuantType type, bool double_quant, int64_t block,
+                             torch::Device device);
+
 /// Quantises weight [out, in], of any floating type; `double_quant` quantises the scales too.
 QuantizedPtr quantize(const torch::Tensor& weight, QuantType type, bool double_quant);
+
+/// The values of codes of 4 bits, fp32 [16], before a block's scale.
+torch::Tensor values_of_codes(QuantType type);
 
 /// A part of the weight: [rows, columns] from the given places on.
 struct WeightPart {

@@ -1,6 +1,8 @@
 #include "kernels/rope.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
 
 #include "kernels/composed.h"
 #include "kernels/cpu/dispatch.h"
@@ -35,10 +37,16 @@ Tensor rotate_loop(const Tensor& x, const Tensor& cos_table, const Tensor& sin_t
 }
 
 /// x * cos + sign * rotate_half(x) * sin.
-Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, double sign) {
-  if (cpu::has_loop(x) && x.stride(-1) == 1) return rotate_loop(x, cos, sin, static_cast<float>(sign));
+Tensor rotate_cpu(const Tensor& x, const Tensor& cos, const Tensor& sin, double sign) {
+  if (cpu::has_fused_kernel(x) && x.stride(-1) == 1) return rotate_loop(x, cos, sin, static_cast<float>(sign));
   const auto halves = x.chunk(2, -1);
   return torch::addcmul(x * cos, torch::cat({halves[1].neg(), halves[0]}, -1), sin, sign);
+}
+
+Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, double sign) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::rope", "").typed<decltype(rotate_cpu)>();
+  return op.call(x, cos, sin, sign);
 }
 
 struct RopeFunction : torch::autograd::Function<RopeFunction> {
@@ -53,6 +61,12 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
 };
 
 }  // namespace
+
+TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
+  library.def("rope(Tensor x, Tensor cos, Tensor sin, float sign) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(vlmtune, CPU, library) { library.impl("rope", rotate_cpu); }
+TORCH_LIBRARY_IMPL(vlmtune, Meta, library) { library.impl("rope", rotate_cpu); }
 
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   return is_composed(x) ? composed_rope(x, cos, sin) : RopeFunction::apply(x, cos, sin);

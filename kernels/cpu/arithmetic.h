@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/elements.h"
+
 // A function compiled for several instruction sets, the best one of the machine being called. Sanitizers cannot
 // follow the dispatch, which runs before they are set up.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
@@ -42,14 +44,6 @@ VLMTUNE_INLINE float rounded(float value) {
   T stored;
   store(&stored, value);
   return load(stored);
-}
-
-/// A random number for a place in the sequence of a seed: two rounds of a 64-bit mixer (splitmix64's).
-VLMTUNE_INLINE uint32_t random_bits(uint64_t seed, uint64_t place) {
-  uint64_t x = seed + place * 0x9E3779B97F4A7C15ull;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-  return static_cast<uint32_t>(x >> 32);
 }
 
 /// e^x with a relative error of about 2e-7: 2^n times a polynomial (Cephes' expf), in operations that vectorise.

@@ -42,7 +42,8 @@ VLMTUNE_INLINE void rms_norm_backward_loop(const T* dy, const T* x, const T* wei
     const float scale = rstd[row];
     const float mean = sum_over(size, [&](int64_t i) { return load(dy[i]) * load(weight[i]) * load(x[i]); }) * scale *
                        scale / static_cast<float>(size);
-    for (int64_t i = 0; i < size; ++i) store(dx + i, (load(dy[i]) * load(weight[i]) - load(x[i]) * mean) * scale);
+    for (int64_t i = 0; i < size; ++i)
+      store(dx + i, rms_norm_gradient(load(dy[i]), load(weight[i]), load(x[i]), mean, scale));
   }
 }
 
@@ -71,8 +72,8 @@ VLMTUNE_INLINE void swiglu_backward_loop(const T* __restrict dy, const T* __rest
                                          T* __restrict dgate, T* __restrict dup, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const float g = load(gate[i]), s = sigmoid(g), d = load(dy[i]);
-    store(dup + i, d * g * s);
-    store(dgate + i, d * load(up[i]) * s * (1.0f + g * (1.0f - s)));
+    store(dup + i, swiglu_up_gradient(d, g, s));
+    store(dgate + i, swiglu_gate_gradient(d, g, load(up[i]), s));
   }
 }
 

@@ -4,13 +4,11 @@
 
 #include <cstdint>
 
+#include "kernels/elements.h"
+
 namespace vlmtune::kernels::cpu {
 
 constexpr int64_t kStateBlock = 256;  // neighbours that share a scale
-
-struct UpdateRule {
-  float rate, beta1, beta2, eps, decay;  ///< decay: the factor that the parameter keeps
-};
 
 void lion(float* parameter, const float* gradient, float* momentum, int64_t count, const UpdateRule& rule);
 

@@ -2,7 +2,14 @@
 
 #include <algorithm>
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's own header (bug 105593)
+#include <immintrin.h>
+#define VLMTUNE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq")))
+#endif
+
 #include "kernels/cpu/arithmetic.h"
+#include "kernels/quantized.h"
 
 namespace vlmtune::kernels::cpu {
 namespace {
@@ -81,36 +88,83 @@ VLMTUNE_INLINE void quantize_int8_loop(const T* x, int64_t count, int8_t* codes,
     });
 }
 
-template <typename T>
-VLMTUNE_INLINE void dequantize_4bit_loop(const uint8_t* codes, const float* scales, const float* values, int64_t first,
-                                         int64_t count, T* y) {
-  for (int64_t i = 0; i < count;) {
-    const int64_t at = first + i, block = at / kQuantBlock;
-    const int64_t n = std::min(count - i, (block + 1) * kQuantBlock - at);
-    const float scale = scales[block];
-    if (n == kQuantBlock) {
-      const uint8_t* bytes = codes + at / 2;
-      for (int64_t k = 0; k < kQuantBlock / 2; ++k) {
-        store(y + i + 2 * k, values[bytes[k] >> 4] * scale);
-        store(y + i + 2 * k + 1, values[bytes[k] & 15] * scale);
-      }
-    } else {
-      for (int64_t k = at; k < at + n; ++k)
-        store(y + k - first, values[k % 2 == 0 ? codes[k / 2] >> 4 : codes[k / 2] & 15] * scale);
-    }
-    i += n;
+/// Calls f(first code, number of codes, scale) for each stretch of codes [first, first + count) that shares a scale.
+template <typename F>
+VLMTUNE_INLINE void each_stretch(const float* scales, int64_t block, int64_t first, int64_t count, F f) {
+  for (int64_t at = first; at < first + count;) {
+    const int64_t end = std::min(first + count, (at / block + 1) * block);
+    f(at, end - at, scales[at / block]);
+    at = end;
   }
 }
 
+/// y = the values in `scaled` of the codes from byte `codes` on, the first one in its low half if `odd`.
 template <typename T>
-VLMTUNE_INLINE void dequantize_int8_loop(const int8_t* codes, const float* scales, int64_t first, int64_t count, T* y) {
-  for (int64_t i = 0; i < count;) {
-    const int64_t at = first + i, block = at / kQuantBlock;
-    const int64_t n = std::min(count - i, (block + 1) * kQuantBlock - at);
-    const float scale = scales[block];
-    for (int64_t k = 0; k < n; ++k) store(y + i + k, static_cast<float>(codes[at + k]) * (1.0f / 127) * scale);
-    i += n;
+VLMTUNE_INLINE void look_up(const uint8_t* codes, bool odd, int64_t count, const T* scaled, T* y) {
+  int64_t i = 0;
+  if (odd && count > 0) y[i++] = scaled[*codes++ & 15];
+  for (; i + 1 < count; i += 2, ++codes) {
+    y[i] = scaled[*codes >> 4];
+    y[i + 1] = scaled[*codes & 15];
   }
+  if (i < count) y[i] = scaled[*codes >> 4];
+}
+
+template <typename T, typename F>
+VLMTUNE_INLINE void dequantize_4bit_loop(const uint8_t* codes, const float* scales, int64_t block, const float* values,
+                                         int64_t first, int64_t count, T* y, F look_up_even) {
+  each_stretch(
+      scales, block, first, count, [&](int64_t at, int64_t n, float scale) __attribute__((always_inline)) {
+        alignas(64) T scaled[16];
+        for (int64_t i = 0; i < 16; ++i) store(scaled + i, values[i] * scale);
+        if (at % 2 == 0)
+          look_up_even(codes + at / 2, n, scaled, y + at - first);
+        else
+          look_up(codes + at / 2, true, n, scaled, y + at - first);
+      });
+}
+
+#ifdef VLMTUNE_AVX512
+// The table is held in a register, in which an instruction looks up: two halves of a byte are two indices side by side, of
+// which it takes as many low bits as the table needs.
+
+template <typename T>
+VLMTUNE_AVX512 VLMTUNE_INLINE void look_up_avx512(const uint8_t* codes, int64_t count, const T* scaled, T* y) {
+  static_assert(sizeof(T) == 2);
+  const __m512i table = _mm512_broadcast_i64x4(_mm256_load_si256(reinterpret_cast<const __m256i*>(scaled)));
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i / 2)));
+    const __m512i indices = _mm512_or_si512(_mm512_srli_epi32(bytes, 4), _mm512_slli_epi32(bytes, 16));
+    _mm512_storeu_si512(y + i, _mm512_permutexvar_epi16(indices, table));
+  }
+  look_up(codes + i / 2, false, count - i, scaled, y + i);
+}
+template <>
+VLMTUNE_AVX512 VLMTUNE_INLINE void look_up_avx512(const uint8_t* codes, int64_t count, const float* scaled, float* y) {
+  const __m512 table = _mm512_load_ps(scaled);
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m512i bytes = _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes + i / 2)));
+    const __m512i indices = _mm512_or_si512(_mm512_srli_epi64(bytes, 4), _mm512_slli_epi64(bytes, 32));
+    _mm512_storeu_ps(y + i, _mm512_permutexvar_ps(indices, table));
+  }
+  look_up(codes + i / 2, false, count - i, scaled, y + i);
+}
+
+template <typename T>
+VLMTUNE_AVX512 void dequantize_4bit_avx512(const uint8_t* codes, const float* scales, int64_t block,
+                                           const float* values, int64_t first, int64_t count, T* y) {
+  dequantize_4bit_loop(codes, scales, block, values, first, count, y, look_up_avx512<T>);
+}
+#endif
+
+template <typename T>
+VLMTUNE_INLINE void dequantize_int8_loop(const int8_t* codes, const float* scales, int64_t block, int64_t first,
+                                         int64_t count, T* y) {
+  each_stretch(scales, block, first, count, [&](int64_t at, int64_t n, float scale) {
+    for (int64_t i = 0; i < n; ++i) store(y + at - first + i, static_cast<float>(codes[at + i]) * scale * (1.0f / 127));
+  });
 }
 
 }  // namespace
@@ -136,18 +190,29 @@ const float* int4_values() { return kInt4; }
     quantize_int8_loop(x, count, codes, scales, begin, end);                                                     \
   }                                                                                                              \
   template <>                                                                                                    \
-  VLMTUNE_CLONES void dequantize_4bit<T>(const uint8_t* codes, const float* scales, const float* values,         \
-                                         int64_t first, int64_t count, T* y) {                                   \
-    dequantize_4bit_loop(codes, scales, values, first, count, y);                                                \
-  }                                                                                                              \
-  template <>                                                                                                    \
-  VLMTUNE_CLONES void dequantize_int8<T>(const int8_t* codes, const float* scales, int64_t first, int64_t count, \
-                                         T* y) {                                                                 \
-    dequantize_int8_loop(codes, scales, first, count, y);                                                        \
+  VLMTUNE_CLONES void dequantize_int8<T>(const int8_t* codes, const float* scales, int64_t block, int64_t first, \
+                                         int64_t count, T* y) {                                                  \
+    dequantize_int8_loop(codes, scales, block, first, count, y);                                                 \
   }
 VLMTUNE_INSTANTIATE(float)
 VLMTUNE_INSTANTIATE(c10::BFloat16)
 VLMTUNE_INSTANTIATE(c10::Half)
+
+template <typename T>
+void dequantize_4bit(const uint8_t* codes, const float* scales, int64_t block, const float* values, int64_t first,
+                     int64_t count, T* y) {
+#ifdef VLMTUNE_AVX512
+  static const bool has_avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+  if (has_avx512) return dequantize_4bit_avx512(codes, scales, block, values, first, count, y);
+#endif
+  const auto look_up_even = [](const uint8_t* bytes, int64_t n, const T* scaled, T* to) {
+    look_up(bytes, false, n, scaled, to);
+  };
+  dequantize_4bit_loop(codes, scales, block, values, first, count, y, look_up_even);
+}
+template void dequantize_4bit(const uint8_t*, const float*, int64_t, const float*, int64_t, int64_t, float*);
+template void dequantize_4bit(const uint8_t*, const float*, int64_t, const float*, int64_t, int64_t, c10::BFloat16*);
+template void dequantize_4bit(const uint8_t*, const float*, int64_t, const float*, int64_t, int64_t, c10::Half*);
 
 void quantize_8bit_table(const float* x, int64_t count, int64_t block, const float* table, uint8_t* codes,
                          float* scales, int64_t begin, int64_t end) {
@@ -157,13 +222,7 @@ void quantize_8bit_table(const float* x, int64_t count, int64_t block, const flo
     for (int64_t i = first; i < last; ++i) largest = std::max(largest, std::fabs(x[i]));
     scales[b] = largest;
     const float inverse = largest > 0 ? 1 / largest : 0;
-    for (int64_t i = first; i < last; ++i) {
-      const float value = x[i] * inverse;
-      const auto* above = std::upper_bound(table, table + 256, value);
-      auto at = std::max<int64_t>(0, above - table - 1);
-      if (at < 255 && std::fabs(table[at + 1] - value) < std::fabs(value - table[at])) ++at;
-      codes[i] = static_cast<uint8_t>(at);
-    }
+    for (int64_t i = first; i < last; ++i) codes[i] = nearest_of_256(table, x[i] * inverse);
   }
 }
 

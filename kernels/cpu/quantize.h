@@ -1,16 +1,14 @@
-// Loops of block-wise quantised weights: `kBlock` neighbours of the flattened weight share a scale.
+// Loops of block-wise quantised weights: neighbours of the flattened weight share a scale.
 #pragma once
 #include <cstdint>
 
 namespace vlmtune::kernels::cpu {
 
-constexpr int64_t kQuantBlock = 64;
-
 /// A code's value, before its block's scale: 16 for codes of 4 bits.
 const float* nf4_values();
 const float* int4_values();
 
-/// codes and largest magnitudes of blocks [begin, end) of x [count]. 4 bits: two codes a byte, the first in the high half.
+/// codes and largest magnitudes of blocks [begin, end) of kQuantBlock elements of x [count]. 4 bits: two codes a byte, the first in the high half.
 template <typename T>
 void quantize_nf4(const T* x, int64_t count, uint8_t* codes, float* scales, int64_t begin, int64_t end);
 template <typename T>
@@ -18,12 +16,12 @@ void quantize_int4(const T* x, int64_t count, uint8_t* codes, float* scales, int
 template <typename T>
 void quantize_int8(const T* x, int64_t count, int8_t* codes, float* scales, int64_t begin, int64_t end);
 
-/// y = the values of codes [first, first + count), whose scales begin at block first / kQuantBlock; `values`: of 4 bits.
+/// y = the values of codes [first, first + count), each times the scale of its block of `block`; `values`: of 4 bits.
 template <typename T>
-void dequantize_4bit(const uint8_t* codes, const float* scales, const float* values, int64_t first, int64_t count,
-                     T* y);
+void dequantize_4bit(const uint8_t* codes, const float* scales, int64_t block, const float* values, int64_t first,
+                     int64_t count, T* y);
 template <typename T>
-void dequantize_int8(const int8_t* codes, const float* scales, int64_t first, int64_t count, T* y);
+void dequantize_int8(const int8_t* codes, const float* scales, int64_t block, int64_t first, int64_t count, T* y);
 
 /// Codes into a sorted table of 256 values, with the largest magnitude of each of `block` neighbours: blocks [begin, end).
 void quantize_8bit_table(const float* x, int64_t count, int64_t block, const float* table, uint8_t* codes,

@@ -22,6 +22,11 @@ __device__ float rounded(float value) {
   return load(stored);
 }
 
+/// Blocks of `threads` that have a thread for each of `count` elements.
+inline unsigned num_blocks(int64_t count, int threads) {
+  return static_cast<unsigned>((count + threads - 1) / threads);
+}
+
 /// Calls f with a value of the C++ type that `type` stands for.
 template <typename F>
 void dispatch(Type type, F f) {

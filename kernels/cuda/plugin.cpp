@@ -4,7 +4,10 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include "kernels/cpu/quantize.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/dynamic_values.h"
+#include "kernels/quantized.h"
 
 namespace vlmtune::kernels::cuda {
 namespace {
@@ -60,9 +63,83 @@ std::tuple<Tensor, Tensor> swiglu_backward_op(const Tensor& gradient, const Tens
   return {dgate, dup};
 }
 
+/// Keeps x's memory order.
+Tensor rope_op(const Tensor& x_any, const Tensor& cos_table, const Tensor& sin_table, double sign) {
+  const auto x = x_any.stride(-1) == 1 ? x_any : x_any.contiguous();
+  const auto cos = cos_table.contiguous(), sin = sin_table.contiguous();
+  auto y = torch::empty_strided(x.sizes(), x.strides(), x.options());
+  const RopeShape shape{x.size(0),       x.size(1), x.size(2), x.size(3), {x.stride(0), x.stride(1), x.stride(2)},
+                        cos.size(0) == 1};
+  rope(type_of(x), x.data_ptr(), cos.data_ptr(), sin.data_ptr(), y.data_ptr(), shape, static_cast<float>(sign),
+       stream_of(x));
+  return y;
+}
+
+/// A table of the host's, kept on the device of `like`.
+const float* on_device(const float* table, int64_t size, const Tensor& like) {
+  static auto* kept = new std::map<std::pair<const float*, int>, Tensor>();
+  auto& copy = (*kept)[{table, like.device().index()}];
+  if (!copy.defined()) copy = torch::from_blob(const_cast<float*>(table), {size}).to(like.device());
+  return copy.data_ptr<float>();
+}
+const float* on_device(const Tensor& table, const Tensor& like) {
+  return on_device(table.data_ptr<float>(), table.numel(), like);
+}
+
+Tensor dequantize_op(const Tensor& codes, const Tensor& scales, const std::optional<Tensor>& nested,
+                     const std::optional<Tensor>& offset, int64_t quant_type, int64_t block, int64_t row_size,
+                     at::IntArrayRef part, torch::ScalarType type) {
+  const auto kind = static_cast<QuantType>(quant_type);
+  auto y = torch::empty({part[1], part[3]}, codes.options().dtype(type));
+  const float* values = kind == QuantType::kNf4 ? cpu::nf4_values() : cpu::int4_values();
+  const QuantizedCodes weight{codes.data_ptr(),
+                              kind == QuantType::kInt8 ? nullptr : on_device(values, 16, codes),
+                              scales.data_ptr(),
+                              nested ? nested->data_ptr<float>() : nullptr,
+                              offset ? offset->data_ptr<float>() : nullptr,
+                              nested ? on_device(dynamic_values(true), codes) : nullptr,
+                              block};
+  dequantize(type_of(y), weight, row_size, part[0], part[1], part[2], part[3], y.data_ptr(), stream_of(codes));
+  return y;
+}
+
+UpdateRule rule_of(double rate, double beta1, double beta2, double eps, double weight_decay) {
+  return {static_cast<float>(rate), static_cast<float>(beta1), static_cast<float>(beta2), static_cast<float>(eps),
+          static_cast<float>(1 - rate * weight_decay)};
+}
+
+void lion_op(Tensor& parameter, const Tensor& any_gradient, Tensor& momentum, double rate, double beta1, double beta2,
+             double weight_decay) {
+  const auto gradient = any_gradient.contiguous();
+  lion(parameter.data_ptr<float>(), gradient.data_ptr<float>(), momentum.data_ptr<float>(), parameter.numel(),
+       rule_of(rate, beta1, beta2, 0, weight_decay), stream_of(parameter));
+}
+
+void adamw_8bit_op(Tensor& parameter, const Tensor& any_gradient, Tensor& average_codes, Tensor& average_scales,
+                   Tensor& square_codes, Tensor& square_scales, double rate, double beta1, double beta2, double eps,
+                   double weight_decay, double step) {
+  const auto gradient = any_gradient.contiguous();
+  const Moments8bit moments{average_codes.data_ptr<uint8_t>(),          square_codes.data_ptr<uint8_t>(),
+                            average_scales.data_ptr<float>(),           square_scales.data_ptr<float>(),
+                            on_device(dynamic_values(true), parameter), on_device(dynamic_values(false), parameter)};
+  adamw_8bit(parameter.data_ptr<float>(), gradient.data_ptr<float>(), moments, parameter.numel(),
+             rule_of(rate, beta1, beta2, eps, weight_decay), static_cast<float>(rate / (1 - std::pow(beta1, step))),
+             static_cast<float>(std::sqrt(1 - std::pow(beta2, step))), stream_of(parameter));
+}
+
+void round_stochastically_op(Tensor& parameter, const Tensor& values, int64_t seed) {
+  round_stochastically(values.data_ptr<float>(), parameter.data_ptr(), parameter.numel(), static_cast<uint64_t>(seed),
+                       stream_of(parameter));
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(vlmtune, CUDA, library) {
+  library.impl("rope", rope_op);
+  library.impl("dequantize", dequantize_op);
+  library.impl("lion_", lion_op);
+  library.impl("adamw_8bit_", adamw_8bit_op);
+  library.impl("round_stochastically_", round_stochastically_op);
   library.impl("rms_norm_forward", rms_norm_forward_op);
   library.impl("rms_norm_backward", rms_norm_backward_op);
   library.impl("swiglu_forward", swiglu_forward_op);

@@ -39,7 +39,7 @@ __global__ void backward_kernel(const T* dy, const T* x, const T* weight, const 
   for (int64_t i = threadIdx.x; i < size; i += kThreads) product += load(dy[i]) * load(weight[i]) * load(x[i]);
   const float mean = block_sum(product) * scale * scale / static_cast<float>(size);
   for (int64_t i = threadIdx.x; i < size; i += kThreads)
-    store(dx + i, (load(dy[i]) * load(weight[i]) - load(x[i]) * mean) * scale);
+    store(dx + i, rms_norm_gradient(load(dy[i]), load(weight[i]), load(x[i]), mean, scale));
 }
 
 }  // namespace

@@ -6,8 +6,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-unsigned blocks(int64_t count) { return static_cast<unsigned>((count + kThreads - 1) / kThreads); }
-
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 template <typename T>
@@ -23,8 +21,8 @@ __global__ void backward_kernel(const T* dy, const T* gate, const T* up, T* dgat
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= count) return;
   const float g = load(gate[i]), s = sigmoid(g), d = load(dy[i]);
-  store(dup + i, d * g * s);
-  store(dgate + i, d * load(up[i]) * s * (1.0f + g * (1.0f - s)));
+  store(dup + i, swiglu_up_gradient(d, g, s));
+  store(dgate + i, swiglu_gate_gradient(d, g, load(up[i]), s));
 }
 
 }  // namespace
@@ -33,8 +31,8 @@ void swiglu_forward(Type type, const void* gate, const void* up, void* y, int64_
   if (count == 0) return;
   dispatch(type, [&](auto t) {
     using T = decltype(t);
-    forward_kernel<<<blocks(count), kThreads, 0, stream>>>(static_cast<const T*>(gate), static_cast<const T*>(up),
-                                                           static_cast<T*>(y), count);
+    forward_kernel<<<num_blocks(count, kThreads), kThreads, 0, stream>>>(
+        static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(y), count);
   });
   VLMTUNE_CUDA_CHECK(cudaGetLastError());
 }
@@ -44,9 +42,9 @@ void swiglu_backward(Type type, const void* dy, const void* gate, const void* up
   if (count == 0) return;
   dispatch(type, [&](auto t) {
     using T = decltype(t);
-    backward_kernel<<<blocks(count), kThreads, 0, stream>>>(static_cast<const T*>(dy), static_cast<const T*>(gate),
-                                                            static_cast<const T*>(up), static_cast<T*>(dgate),
-                                                            static_cast<T*>(dup), count);
+    backward_kernel<<<num_blocks(count, kThreads), kThreads, 0, stream>>>(
+        static_cast<const T*>(dy), static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(dgate),
+        static_cast<T*>(dup), count);
   });
   VLMTUNE_CUDA_CHECK(cudaGetLastError());
 }

@@ -55,6 +55,12 @@ std::vector<std::string> attach(LlavaModel& model, const AdapterConfig& config, 
   return attached;
 }
 
+void make_whole(Linear& linear, torch::ScalarType type) {
+  if (!linear.quantized) return;
+  linear.weight = kernels::dequantize(*linear.quantized, type);
+  linear.quantized.reset();
+}
+
 /// The head of a tied model is its embedding: a file may repeat it, but not hold another one.
 void check_saved_head(const LlavaModel& model, const Checkpoint& checkpoint, const std::string& name) {
   const auto &head = model.head_weight(), saved = checkpoint.view(name);
@@ -109,6 +115,9 @@ AdapterConfig load_adapter(LlavaModel& model, const fs::path& dir) {
   if (!config.target_modules.empty() && attach(model, config, 0).empty())
     throw input_error("{}: /target_modules: matches no linear layer of the model",
                       (dir / "adapter_config.json").string());
+  model.visit_linears([&](const std::string& module, Linear& linear) {
+    if (config.saves(module)) make_whole(linear, model.language_model().embed_tokens.scalar_type());
+  });
   size_t used = 0;
   model.visit([&](const std::string& name, Tensor& slot) {
     const auto at = stored.find(name);
@@ -154,10 +163,7 @@ void save_adapter(LlavaModel& model, const AdapterConfig& config, const fs::path
 void merge_adapter(LlavaModel& model, torch::ScalarType dequantized_type) {
   const torch::NoGradGuard no_grad;
   model.visit_linears([&](const std::string&, Linear& linear) {
-    if (linear.quantized) {
-      linear.weight = kernels::dequantize(*linear.quantized, dequantized_type);
-      linear.quantized.reset();
-    }
+    make_whole(linear, dequantized_type);
     if (!linear.lora) return;
     const auto update =
         torch::matmul(linear.lora->b.to(torch::kFloat), linear.lora->a.to(torch::kFloat)) * linear.lora->scale;

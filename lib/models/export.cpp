@@ -32,6 +32,11 @@ bool is_vocabulary(const std::string& name) {
   return name.ends_with("embed_tokens.weight") || name == "lm_head.weight";
 }
 
+bool is_quantized_part(const std::string& name) {
+  const auto parts = quantized_parts();
+  return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return name.ends_with(part); });
+}
+
 }  // namespace
 
 void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const fs::path& dir,
@@ -47,7 +52,9 @@ void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources,
     const auto at = stored.find(name);
     auto type = fresh_type;
     if (at != stored.end()) {
-      type = *dtype_from_safetensors(at->second.first->checkpoint.entry(at->second.second).dtype);
+      const auto& [source, stored_name] = at->second;
+      if (!holds_codes(source->checkpoint, stored_name))
+        type = *dtype_from_safetensors(source->checkpoint.entry(stored_name).dtype);
       stored.erase(at);
     }
     auto shape = tensor.sizes().vec();
@@ -56,12 +63,35 @@ void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources,
     tensors.push_back({published_name(name, model.has_vision()), type, shape,
                        [tensor, type, rows] { return with_rows(tensor.detach().to(type), rows); }});
   });
+  bool in_few_bits = false;
+  model.visit_linears([&](const std::string& module, Linear& linear) {
+    if (!linear.quantized) return;
+    const auto name = module + ".weight";
+    if (is_vocabulary(name) && linear.out_features < vocab_rows)
+      throw usage_error("/quantization/skip_modules: expected lm_head among them, since the vocabulary is enlarged");
+    append_quantized(published_name(name, model.has_vision()), linear.quantized, fresh_type, tensors);
+    stored.erase(name);
+    in_few_bits = true;
+  });
   for (const auto& [name, where] : stored) {  // what the model has no use for: buffers stay behind, layers come along
-    if (!name.starts_with("model.vision_tower.") || name.ends_with(".position_ids")) continue;
+    if (!name.starts_with("model.vision_tower.") || name.ends_with(".position_ids") || is_quantized_part(name))
+      continue;
     const auto& checkpoint = where.first->checkpoint;
-    const auto& entry = checkpoint.entry(where.second);
-    tensors.push_back({published_name(name, model.has_vision()), *dtype_from_safetensors(entry.dtype), entry.shape,
-                       [&checkpoint, stored_name = where.second] { return checkpoint.view(stored_name); }});
+    const auto& stored_name = where.second;
+    const auto published = published_name(name, model.has_vision());
+    const auto& entry = checkpoint.entry(stored_name);
+    if (!holds_codes(checkpoint, stored_name)) {
+      tensors.push_back({published, *dtype_from_safetensors(entry.dtype), entry.shape,
+                         [&checkpoint, stored_name] { return checkpoint.view(stored_name); }});
+      continue;
+    }
+    const auto weight = read_quantized(checkpoint, stored_name);
+    if (in_few_bits)
+      append_quantized(published, weight, fresh_type, tensors);
+    else
+      tensors.push_back({published, fresh_type, {weight->out, weight->in}, [weight, fresh_type] {
+                           return kernels::dequantize(*weight, fresh_type);
+                         }});
   }
   write_safetensors(dir / "model.safetensors", tensors);
 }

@@ -7,9 +7,11 @@
 
 namespace vlmtune {
 
-/// Writes dir/model.safetensors: the model's tensors in the types of the files they came from (new ones in `fresh_type`),
-/// and what the sources hold beside them (a tower's unused layers) as it is. LoRA must be merged before. The embedding and
-/// the head get at least `vocab_rows` rows, the new ones holding the mean of the old. Errors: io_error.
+/// Writes dir/model.safetensors: the model's tensors in the types of the files they came from (new ones, and those that the
+/// file holds in few bits, in `fresh_type`), and what the sources hold beside them (a tower's unused layers). Layers in few
+/// bits are written as stored_quantization.h says. LoRA must be merged before. The embedding and the head get at least
+/// `vocab_rows` rows, the new ones holding the mean of the old. Errors: io_error; usage_error for a head in few bits that
+/// would need more rows.
 void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const std::filesystem::path& dir,
                     torch::ScalarType fresh_type, int64_t vocab_rows);
 

@@ -55,7 +55,8 @@ struct Slot {
   Tensor& tensor;
   bool trained = false;
   bool streamed = false;
-  Linear* quantized = nullptr;  ///< the layer that holds it in few bits instead
+  Linear* linear = nullptr;  ///< the layer whose weight it is
+  bool quantize = false;     ///< ... and which holds it in few bits instead
 };
 
 /// A frozen tensor on the device whose values come later.
@@ -74,41 +75,71 @@ Tensor stream_source(const Tensor& values, const WeightOptions& options) {
 }
 
 /// A frozen tensor that has its type already stays in the file's map when the CPU computes.
+Tensor settle(const Tensor& values, torch::ScalarType wanted, bool trained, const WeightOptions& options) {
+  if (trained || values.scalar_type() != wanted || kernels::kernel_device(options.device) != torch::kCPU)
+    return values.to(options.device, wanted, /*non_blocking=*/false, /*copy=*/true);
+  memory_accounts().device->add_external(MemoryCategory::kWeights, static_cast<int64_t>(values.nbytes()));
+  return to_device(values, options.device);
+}
+
 void place(LlavaModel& model, const Tensor& values, const Slot& to, const WeightOptions& options) {
-  auto& [name, slot, trained, streamed, quantized] = to;
-  if (streamed) {
+  if (to.streamed) {
     const auto source = stream_source(values, options);
     const bool shared = kernels::kernel_device(options.device) == torch::kCPU;
-    slot = shared ? to_device(source, options.device) : without_memory(values.sizes(), options);
-    model.stream_weight(name, slot, source);
+    to.tensor = shared ? to_device(source, options.device) : without_memory(values.sizes(), options);
+    model.stream_weight(to.name, to.tensor, source);
     return;
   }
-  if (quantized != nullptr) {
+  if (to.quantize) {
     const auto& [applies, type, double_quant] = options.quantization;
     const auto source = options.device.is_meta() ? stand_in(values.sizes(), values.scalar_type()) : values;
-    quantized->quantized = kernels::quantize(source, type, double_quant);
-    auto& q = *quantized->quantized;
+    to.linear->quantized = kernels::quantize(source, type, double_quant);
+    auto& q = *to.linear->quantized;
     for (auto* part : {&q.codes, &q.scales, &q.nested_scales, &q.offset})
       if (part->defined()) *part = part->to(options.device);
-    slot = Tensor();
+    to.tensor = Tensor();
     return;
   }
-  const auto wanted = trained ? options.trained_type : options.frozen_type;
-  if (!trained && values.scalar_type() == wanted && kernels::kernel_device(options.device) == torch::kCPU) {
-    slot = to_device(values, options.device);
-    memory_accounts().device->add_external(MemoryCategory::kWeights, static_cast<int64_t>(values.nbytes()));
-  } else {
-    slot = values.to(options.device, wanted, /*non_blocking=*/false, /*copy=*/true);
+  to.tensor = settle(values, to.trained ? options.trained_type : options.frozen_type, to.trained, options);
+}
+
+/// A weight that the file holds in few bits.
+void place_quantized(const kernels::QuantizedPtr& stored, const Slot& to, const WeightOptions& options) {
+  if (to.trained) {
+    to.tensor = kernels::dequantize(*stored, options.trained_type);
+    return;
   }
+  for (auto* part : {&stored->codes, &stored->scales, &stored->nested_scales})
+    if (part->defined()) *part = settle(*part, part->scalar_type(), false, options);
+  if (stored->offset.defined()) stored->offset = stored->offset.to(options.device);
+  to.linear->quantized = stored;
+  to.tensor = Tensor();
+}
+
+UserError other_shape(const Found& found, torch::IntArrayRef shape, const Slot& to) {
+  return input_error("{}: tensor \"{}\" has shape {}, config.json says {}",
+                     found.checkpoint->file_of(found.name).string(), found.name, shape_text(shape),
+                     shape_text(to.tensor.sizes()));
+}
+
+void load_quantized(const Found& found, const Slot& to, const WeightOptions& options) {
+  auto stored = read_quantized(*found.checkpoint, found.name);
+  const int64_t out = stored->out, in = stored->in;
+  if (to.tensor.sizes() != torch::IntArrayRef({out, in})) throw other_shape(found, {out, in}, to);
+  if (to.trained && options.device.is_meta()) {
+    const UncountedScope not_there;
+    stored =
+        kernels::empty_quantized(out, in, stored->type, stored->nested_scales.defined(), stored->block, options.device);
+  }
+  place_quantized(stored, to, options);
 }
 
 void load_tensor(LlavaModel& model, const Found& found, const Slot& to, const WeightOptions& options) {
+  if (to.linear != nullptr && holds_codes(*found.checkpoint, found.name)) return load_quantized(found, to, options);
   auto& slot = to.tensor;
   const auto& entry = found.checkpoint->entry(found.name);
   const auto file = found.checkpoint->file_of(found.name).string();
-  if (c10::IntArrayRef(entry.shape) != slot.sizes())
-    throw input_error("{}: tensor \"{}\" has shape {}, config.json says {}", file, found.name, shape_text(entry.shape),
-                      shape_text(slot.sizes()));
+  if (c10::IntArrayRef(entry.shape) != slot.sizes()) throw other_shape(found, entry.shape, to);
   const auto values = found.checkpoint->view(found.name);
   const auto type = values.scalar_type();
   if (type != torch::kFloat && type != torch::kHalf && type != torch::kBFloat16 && type != torch::kDouble)
@@ -120,6 +151,18 @@ void load_tensor(LlavaModel& model, const Found& found, const Slot& to, const We
   if (!slot.defined() || slot.data_ptr() != values.data_ptr()) found.checkpoint->drop(found.name);
 }
 
+/// A tensor of a checkpoint that is not there, for a dry run.
+void place_stand_in(LlavaModel& model, const Slot& to, const WeightOptions& options) {
+  const auto module = to.name.substr(0, to.name.rfind('.'));
+  if (to.linear == nullptr || !options.stand_in_quantization || !options.stand_in_quantization->applies(module))
+    return place(model, stand_in(to.tensor.sizes(), *options.stand_in_type), to, options);
+  const auto stored = [&] {
+    const UncountedScope not_there;
+    return options.stand_in_quantization->stand_in(to.linear->out_features, to.linear->in_features, options.device);
+  }();
+  place_quantized(stored, to, options);
+}
+
 }  // namespace
 
 void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
@@ -128,26 +171,31 @@ void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, c
   if (tied && !options.device.is_meta())
     check_tied_head(index,
                     model.has_vision() ? "model.language_model.embed_tokens.weight" : "model.embed_tokens.weight");
-  std::map<std::string, Linear*> quantized;
-  model.visit_linears([&](const std::string& module, Linear& linear) {
-    const auto name = module + ".weight";
-    if (options.quantization.applies(module) && !options.is_trained(name)) quantized[name] = &linear;
-  });
+  std::map<std::string, Linear*> linears;
+  model.visit_linears([&](const std::string& module, Linear& linear) { linears[module + ".weight"] = &linear; });
   std::string missing;
   model.visit([&](const std::string& name, Tensor& slot) {
-    const auto layer = quantized.find(name);
     const bool trained = options.is_trained(name);
-    const Slot to{name, slot, trained, !trained && options.is_streamed(name),
-                  layer == quantized.end() ? nullptr : layer->second};
+    const auto layer = linears.find(name);
+    const auto module_name = name.substr(0, name.rfind('.'));
+    const bool is_layer = layer != linears.end();
+    const Slot to{name,
+                  slot,
+                  trained,
+                  !trained && options.is_streamed(name),
+                  is_layer ? layer->second : nullptr,
+                  is_layer && !trained && options.quantization.applies(module_name)};
     const ModuleScope module(memory_module(name));
     const auto at = index.find(name);
     if (at != index.end()) {
       load_tensor(model, at->second, to, options);
+      if (is_layer && holds_codes(*at->second.checkpoint, at->second.name))
+        for (const char* part : quantized_parts()) index.erase(module_name + part);
       index.erase(at);
     } else if (const auto values = options.fresh(name, slot.sizes())) {
       slot = values->to(to.trained ? options.trained_type : options.frozen_type);
     } else if (options.stand_in_type) {
-      place(model, stand_in(slot.sizes(), *options.stand_in_type), to, options);
+      place_stand_in(model, to, options);
     } else if (missing.empty()) {
       missing = name;
     }

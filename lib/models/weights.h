@@ -10,6 +10,7 @@
 #include "lib/checkpoint/checkpoint.h"
 #include "lib/models/llava/model.h"
 #include "lib/models/names.h"
+#include "lib/models/stored_quantization.h"
 
 namespace vlmtune {
 
@@ -42,13 +43,16 @@ struct WeightOptions {
   std::function<bool(const std::string& name)> is_trained = [](const std::string&) { return false; };
   /// For a dry run without files: the type that missing tensors have in the file that is not there.
   std::optional<torch::ScalarType> stand_in_type;
+  /// ... and which of its layers are in few bits.
+  std::optional<StoredQuantization> stand_in_quantization;
   /// A tensor that no source holds: returns its values (fp32), or nothing, which is an error.
   std::function<std::optional<Tensor>(const std::string& name, torch::IntArrayRef shape)> fresh =
       [](const std::string&, torch::IntArrayRef) { return std::nullopt; };
 };
 
-/// Linear layers are quantised one at a time as they are read. Tensors that are used in the mapped files count in the device's account as well. Errors: input_error that names the tensor that is
-/// missing, unexpected, of another shape or of a type that cannot be computed with.
+/// Linear layers are quantised one at a time as they are read, unless the file holds them in few bits; those that are
+/// trained are made whole. Tensors that are used in the mapped files count in the device's account as well. Errors:
+/// input_error that names the tensor that is missing, unexpected, of another shape or of a type that cannot be computed with.
 void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options);
 
 /// Initial values of a new projector's tensor: U(-1/sqrt(fan in), 1/sqrt(fan in)), torch.nn.Linear's own, from the seed

@@ -87,21 +87,29 @@ bool streams_weights(const Recipe& recipe) {
   return parameters == "disk" || (parameters == "cpu" && recipe.hardware.device != "cpu");
 }
 
+const char* type_name(kernels::QuantType type) {
+  return type == kernels::QuantType::kNf4 ? "nf4" : type == kernels::QuantType::kInt4 ? "int4" : "int8";
+}
+
+/// A checkpoint in few bits is used as it is: the recipe may ask for the same or for nothing.
+void check_quantization(const Recipe& recipe, const StoredQuantization& stored) {
+  const auto& dir = recipe.model.path;
+  if (streams_weights(recipe))
+    throw usage_error("/memory/offload/parameters: found \"{}\", but {} holds {}, which stays in memory",
+                      recipe.memory.offload.parameters, dir, type_name(stored.type));
+  if (recipe.quantization.bits == 16) return;
+  const auto wanted = quantization_options(recipe.quantization).type;
+  if (wanted != stored.type)
+    throw usage_error("/quantization/type: found {}, but {} holds {}; with quantization.bits 16 it is used as it is",
+                      type_name(wanted), dir, type_name(stored.type));
+  log_warning("quantization has no effect: {} holds {} already", dir, type_name(stored.type));
+}
+
 bool has_weights(const fs::path& path) {
   if (!fs::is_directory(path)) return fs::exists(path);
   for (const auto& entry : fs::directory_iterator(path))
     if (entry.path().extension() == ".safetensors") return true;
   return false;
-}
-
-/// The type that config.json says its weights have.
-std::optional<torch::ScalarType> declared_type(const fs::path& dir) {
-  const auto config = ConfigReader::open(dir / "config.json");
-  const auto name = config.text("dtype", config.text("torch_dtype", ""));
-  if (name == "float32") return torch::kFloat;
-  if (name == "bfloat16") return torch::kBFloat16;
-  if (name == "float16") return torch::kHalf;
-  return std::nullopt;
 }
 
 AdapterConfig lora_config(const Recipe& recipe, LlavaModel& model) {
@@ -148,6 +156,15 @@ ExampleOptions InputParts::example_options(const Recipe& recipe) const {
   return options;
 }
 
+std::optional<Precision> declared_precision(const fs::path& model_dir) {
+  const auto config = ConfigReader::open(model_dir / "config.json");
+  const auto name = config.text("dtype", config.text("torch_dtype", ""));
+  if (name == "float32") return Precision::kFp32;
+  if (name == "bfloat16") return Precision::kBf16;
+  if (name == "float16") return Precision::kFp16;
+  return std::nullopt;
+}
+
 LlavaConfig model_config(const Recipe& recipe) {
   return read_llava_config(recipe.model.path, tower_of(recipe),
                            {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
@@ -179,7 +196,7 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
   options.device = device;
   const auto add = [&](const fs::path& dir, PartKind kind) {
     if (device.is_meta() && !has_weights(dir))
-      options.stand_in_type = declared_type(dir).value_or(to_scalar_type(recipe.precision.parameters));
+      options.stand_in_type = to_scalar_type(declared_precision(dir).value_or(recipe.precision.parameters));
     else
       parts.sources.push_back({fs::is_directory(dir) ? Checkpoint::open(dir) : Checkpoint::open_file(dir), kind});
   };
@@ -188,7 +205,13 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
   if (recipe.model.projector) add(*recipe.model.projector, PartKind::kProjector);
   options.frozen_type = to_scalar_type(recipe.precision.parameters);
   options.trained_type = trained_type.value_or(trained_type_of(recipe));
-  options.quantization = quantization_options(recipe.quantization);
+  options.stand_in_quantization = read_stored_quantization(recipe.model.path);
+  if (auto& stored = options.stand_in_quantization) {
+    check_quantization(recipe, *stored);
+    if (tower) stored->skip_modules.insert(stored->skip_modules.end(), {"vision_tower", "multi_modal_projector"});
+  } else {
+    options.quantization = quantization_options(recipe.quantization);
+  }
   if (streams_weights(recipe)) {
     options.is_streamed = [](const std::string& name) { return name.find(".layers.") != std::string::npos; };
     options.streamed_from_host = recipe.memory.offload.parameters == "cpu";

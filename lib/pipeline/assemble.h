@@ -32,6 +32,9 @@ struct InputParts {
   ExampleOptions example_options(const Recipe& recipe) const;
 };
 
+/// The type that config.json says its weights have; nothing where it does not say. Errors: input_error.
+std::optional<Precision> declared_precision(const std::filesystem::path& model_dir);
+
 /// The model's config.json, together with its tower's. Errors: input_error.
 LlavaConfig model_config(const Recipe& recipe);
 

@@ -9,7 +9,7 @@
 
 namespace vlmtune {
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr const char* kTokenizerFiles[] = {
@@ -64,7 +64,8 @@ void add_image_token(const fs::path& file, int64_t id) {
 
 /// config.json of a model that was put together from a language model and a tower.
 Json composed_config(const Recipe& recipe, const InputParts& inputs) {
-  const auto text = Json::parse(read_file(fs::path(recipe.model.path) / "config.json"));
+  auto text = Json::parse(read_file(fs::path(recipe.model.path) / "config.json"));
+  text.erase("quantization_config");
   auto vision = Json::parse(read_file(fs::path(*recipe.model.vision_tower) / "config.json"));
   if (vision.contains("vision_config")) vision = vision["vision_config"];
   const auto& c = inputs.config;
@@ -106,8 +107,14 @@ void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelPart
   for (const char* name : kTokenizerFiles) copy_if_there(source, folder.path(), name);
   for (const char* name : {"preprocessor_config.json", "processor_config.json"})
     copy_if_there(composed ? fs::path(*recipe.model.vision_tower) : source, folder.path(), name);
+  auto config = composed ? composed_config(recipe, inputs) : Json::parse(read_file(source / "config.json"));
+  const auto quantization = quantization_config(*parts.model, to_scalar_type(recipe.precision.parameters));
+  if (quantization.empty())
+    config.erase("quantization_config");
+  else if (!config.contains("quantization_config"))
+    config["quantization_config"] = Json::parse(quantization);
+  write_file_atomic(folder.path() / "config.json", config.dump(2) + "\n");
   if (composed) {
-    write_file_atomic(folder.path() / "config.json", composed_config(recipe, inputs).dump(2) + "\n");
     if (!inputs.tokenizer->id_of("<image>"))
       add_image_token(folder.path() / "tokenizer.json", inputs.config.image_token_id);
     const Json processor = {{"processor_class", "LlavaProcessor"},
@@ -116,8 +123,6 @@ void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelPart
                             {"num_additional_image_tokens", inputs.config.vision->siglip ? 0 : 1},
                             {"vision_feature_select_strategy", inputs.config.keep_class_token ? "full" : "default"}};
     write_file_atomic(folder.path() / "processor_config.json", processor.dump(2) + "\n");
-  } else {
-    write_file_atomic(folder.path() / "config.json", read_file(source / "config.json"));
   }
   folder.commit();
 }

@@ -1,5 +1,7 @@
 #include "lib/profile/techniques.h"
 
+#include "lib/models/stored_quantization.h"
+
 namespace vlmtune {
 namespace {
 
@@ -69,7 +71,9 @@ constexpr Technique kTechniques[] = {
      {"/quantization/bits", nullptr},
      true,
      [](const Recipe& r, Command) { return r.quantization.bits < 16; },
-     [](const Recipe& r, Command c) { return !trains(c) || r.freeze.language_model; },
+     [](const Recipe& r, Command c) {
+       return (!trains(c) || r.freeze.language_model) && !read_stored_quantization(r.model.path);
+     },
      [](Recipe& r) {
        r.quantization.bits = 4;
        if (r.quantization.type == QuantizationType::kInt8) r.quantization.type = QuantizationType::kNf4;
@@ -79,8 +83,12 @@ constexpr Technique kTechniques[] = {
      {"/memory/offload/parameters", nullptr},
      true,
      [](const Recipe& r, Command) { return r.memory.offload.parameters != "none"; },
-     [](const Recipe& r, Command c) { return r.quantization.bits == 16 && (!trains(c) || r.freeze.language_model); },
-     [](Recipe& r) { r.memory.offload.parameters = r.hardware.device == "cpu" ? "disk" : "cpu"; },
+     [](const Recipe& r, Command c) {
+       return (!trains(c) || r.freeze.language_model) && !read_stored_quantization(r.model.path);
+     },
+     [](Recipe& r) {
+       if (r.quantization.bits == 16) r.memory.offload.parameters = r.hardware.device == "cpu" ? "disk" : "cpu";
+     },
      [](Recipe& r) { r.memory.offload.parameters = "none"; }},
     {"memory.optimizer_in_backward",
      {"/memory/optimizer_in_backward", nullptr},

@@ -3,7 +3,7 @@
     VLMTUNE_KEEP_WRITTEN=written build/tests/parity/parity_test --gtest_filter='*Written*'
     venv/bin/python scripts/golden/check_written.py written
 
-adapters/CASE, merged/CASE and models/CASE must load without a missing or unexpected tensor and give the golden logits.
+adapters/CASE, merged/CASE, models/CASE and quantized/CASE must load without a missing or unexpected tensor and give the golden logits.
 """
 import sys
 import warnings
@@ -14,7 +14,7 @@ from peft import PeftModel, set_peft_model_state_dict
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlavaForConditionalGeneration, LlavaNextForConditionalGeneration
 
-from tiny import ROOT, json
+from tiny import ROOT, json, made_whole
 
 TOLERANCE = 1e-4
 UNUSED = "vision_tower.encoder.layers.2."      # vlmtune does not load layers behind the selected one, so it writes no adapters of them
@@ -23,7 +23,7 @@ UNUSED = "vision_tower.encoder.layers.2."      # vlmtune does not load layers be
 def load(folder):
     kind = json.loads((folder / "config.json").read_text())["model_type"]
     cls = {"llava": LlavaForConditionalGeneration, "llava_next": LlavaNextForConditionalGeneration}.get(kind, AutoModelForCausalLM)
-    model, info = cls.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+    model, info = cls.from_pretrained(folder, output_loading_info=True, dtype=torch.float32, device_map="cpu")
     problems = {k: sorted(v) for k, v in info.items() if v}
     assert not problems, problems
     return model.eval()
@@ -64,9 +64,14 @@ def check_model(folder):
     return difference(load(folder), folder.name, golden_of("models", folder.name)[1])
 
 
+def check_quantized(folder):
+    golden, logits = golden_of("models", folder.name)
+    return difference(made_whole(load(folder), load(ROOT / "models" / golden["base"])), golden["base"], logits)
+
+
 def main(root):
     bad = count = 0
-    for topic, check in (("adapters", check_adapter), ("merged", check_merged), ("models", check_model)):
+    for topic, check in (("adapters", check_adapter), ("merged", check_merged), ("models", check_model), ("quantized", check_quantized)):
         for folder in sorted(p for p in (root / topic).glob("*") if p.is_dir()):
             count += 1
             try:

@@ -49,6 +49,26 @@ def from_8bit(codes, scales, numbers, block=256):
     return numbers[codes.long()] * scales.repeat_interleave(block)[:codes.numel()]
 
 
+def made_whole(quantized, plain):
+    """`plain` with the weights of `quantized`. Not by bitsandbytes 0.50.2's AVX-512 code: rows shorter than a block get wrong scales."""
+    import bitsandbytes
+    from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
+    modules = dict(plain.named_modules())
+    for name, module in quantized.named_modules():
+        if isinstance(module, bitsandbytes.nn.Linear4bit):
+            state = module.weight.quant_state
+            scales = state.absmax
+            if state.nested:
+                scales = from_8bit(scales, state.state2.absmax, state.state2.code) + state.offset
+            values = _dequantize_4bit_compute(module.weight.data.reshape(-1), scales, state.code, state.blocksize, state.shape, torch.float32)
+        elif isinstance(module, bitsandbytes.nn.Linear8bitLt):
+            values = bitsandbytes.functional.int8_vectorwise_dequant(module.weight.data, module.weight.SCB)
+        else:
+            continue
+        modules[name].weight.data = values
+    return plain
+
+
 def randomize(model, case):
     """Fills every parameter from a stream named after it: outputs and gradients far from degenerate."""
     for name, p in model.named_parameters():

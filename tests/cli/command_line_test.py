@@ -39,7 +39,7 @@ class CommandLine(program.Case):
 
     def test_help_has_an_example_that_exists(self):
         everything = program.run("--help").expect(0).out
-        for command in (*TRAINING, "infer", "prune-ckpt"):
+        for command in (*TRAINING, "infer", "quantize", "prune-ckpt"):
             self.assertIn(command, everything)
             help_text = program.run(command, "--help").expect(0).out
             example = help_text[help_text.index("Example:"):].splitlines()[1].split()

@@ -15,6 +15,7 @@
 #include "kernels/linear.h"
 #include "kernels/linear_cross_entropy.h"
 #include "kernels/lora_linear.h"
+#include "kernels/optimizer_steps.h"
 #include "kernels/quantized.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rope.h"
@@ -343,20 +344,63 @@ TEST(Kernels, NoLabelsGiveZeroLoss) {
   loss.backward();
 }
 
-TEST(Kernels, EqualTheirFormulaOnCuda) {
+/// Loads CUDA and our kernels for it; else says why not.
+std::string cuda_is_missing() {
 #ifdef VLMTUNE_CUDA_PLUGIN
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr)
-    GTEST_SKIP() << "LibTorch's CUDA library does not load here: " << dlerror();
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU";
-  ASSERT_NE(dlopen(VLMTUNE_CUDA_PLUGIN, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+    return std::string("LibTorch's CUDA library does not load here: ") + dlerror();
+  if (!torch::cuda::is_available()) return "no GPU";
+  return dlopen(VLMTUNE_CUDA_PLUGIN, RTLD_NOW | RTLD_GLOBAL) == nullptr ? dlerror() : "";
+#else
+  return "built without the CUDA plugin";
+#endif
+}
+
+TEST(Kernels, EqualTheirFormulaOnCuda) {
+  if (const auto missing = cuda_is_missing(); !missing.empty()) GTEST_SKIP() << missing;
   for (const auto& op : ops()) {
-    if (std::string(op.name).starts_with("rms_norm") || std::string(op.name).starts_with("swiglu"))
+    const std::string name = op.name;
+    if (name.starts_with("rms_norm") || name.starts_with("swiglu") || name.starts_with("rope"))
       for (const auto type : {torch::kFloat, torch::kBFloat16, torch::kHalf})
         compare_with_formula(op, type, torch::kCUDA);
   }
-#else
-  GTEST_SKIP() << "built without the CUDA plugin";
-#endif
+}
+
+TEST(Kernels, UpdatesAndFewBitsOnCudaAreTheCpus) {
+  if (const auto missing = cuda_is_missing(); !missing.empty()) GTEST_SKIP() << missing;
+  torch::manual_seed(5);
+  const UpdateOptions options{1e-3, {0.9, 0.99}, 1e-8, 0.1};
+  const auto start = torch::randn({5000}), gradient = torch::randn({5000});
+  const auto expect_same = [](const Tensor& here, const Tensor& there, double tolerance) {
+    EXPECT_LE((here.to(torch::kFloat) - there.cpu().to(torch::kFloat)).abs().max().item<double>(), tolerance);
+  };
+  std::vector<Tensor> lion, adamw, rounded;
+  for (const auto device : {torch::Device(torch::kCPU), torch::Device(torch::kCUDA, 0)}) {
+    auto parameter = start.clone().to(device), momentum = torch::zeros({5000}, device);
+    lion_step(parameter, gradient.to(device), momentum, options);
+    lion.push_back(parameter);
+    parameter = start.clone().to(device);
+    const auto codes = torch::dtype(torch::kByte).device(device), scales = torch::dtype(torch::kFloat).device(device);
+    const auto blocks = num_state_blocks(5000);
+    const Moments8bit moments{torch::zeros({5000}, codes), torch::zeros({blocks}, scales), torch::zeros({5000}, codes),
+                              torch::zeros({blocks}, scales)};
+    for (int step = 1; step <= 3; ++step) adamw_8bit_step(parameter, gradient.to(device), moments, options, step);
+    adamw.push_back(parameter);
+    rounded.push_back(torch::empty({5000}, torch::dtype(torch::kBFloat16).device(device)));
+    round_stochastically(rounded.back(), start.to(device), 9);
+  }
+  expect_same(lion[0], lion[1], 1e-6);
+  expect_same(adamw[0], adamw[1], 1e-5);
+  expect_same(rounded[0], rounded[1], 0);
+  for (const auto type : {QuantType::kNf4, QuantType::kInt4, QuantType::kInt8})
+    for (const bool nested : {false, true}) {
+      const auto here = quantize(torch::randn({96, 128}), type, nested),
+                 there = c10::make_intrusive<QuantizedWeight>(*here);
+      for (auto* part : {&there->codes, &there->scales, &there->nested_scales, &there->offset})
+        if (part->defined()) *part = part->to(torch::kCUDA);
+      const WeightPart part{3, 50, 64, 64};
+      expect_same(dequantize(*here, part, torch::kFloat), dequantize(*there, part, torch::kFloat), 0);
+    }
 }
 
 }  // namespace
