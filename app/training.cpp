@@ -12,6 +12,7 @@
 #include "lib/memory/resident.h"
 #include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
+#include "lib/pipeline/embedding.h"
 #include "lib/pipeline/outputs.h"
 #include "lib/profile/planner.h"
 #include "lib/runs/manifest.h"
@@ -94,6 +95,11 @@ void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPos
   remove_old_checkpoints(run, recipe);
 }
 
+int stopped_before_the_first_step(int signal) {
+  log_warning("stopped by signal {} before the first step; the same command goes on from here", signal);
+  return static_cast<int>(ExitCode::kSignalBase) + signal;
+}
+
 }  // namespace
 
 int run_training(const TrainArguments& arguments, Command command) {
@@ -110,7 +116,14 @@ int run_training(const TrainArguments& arguments, Command command) {
   const auto inputs = assemble_inputs(recipe, command);
   const auto dataset = open_training_data(recipe);
   const auto validation = open_validation_data(recipe);
-  const ExampleBuilder builder(inputs.example_options(recipe));
+  std::shared_ptr<const EmbeddingCache> cache;
+  if (!arguments.dry_run) {
+    std::vector<Dataset> all{dataset};
+    if (validation) all.push_back(*validation);
+    cache = prepare_embedding_cache(recipe, inputs, all);
+    if (const int signal = interrupt_signal()) return stopped_before_the_first_step(signal);
+  }
+  const ExampleBuilder builder(inputs.example_options(recipe, cache));
   BatchLoader loader(dataset, builder, loader_options(recipe));
   const int64_t total_steps = count_total_steps(recipe, loader);
   log_info("{} rows, {} optimizer steps of {} rows, template: {}", dataset.size(), total_steps,

@@ -67,7 +67,8 @@ void place(const Tensor& values, const Slot& to, const WeightOptions& options) {
     return;
   }
   const auto wanted = trained ? options.trained_type : options.frozen_type;
-  if (!trained && values.scalar_type() == wanted && kernels::kernel_device(options.device) == torch::kCPU) {
+  if (options.in_place && !trained && values.scalar_type() == wanted &&
+      kernels::kernel_device(options.device) == torch::kCPU) {
     slot = to_device(values, options.device);
     memory_accounts().device->add_external(MemoryCategory::kWeights, static_cast<int64_t>(values.nbytes()));
   } else {
@@ -96,7 +97,7 @@ void load_tensor(const Found& found, const Slot& to, const WeightOptions& option
 void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
   auto index = index_sources(sources);
   const bool tied = model.config().text.tie_word_embeddings;
-  if (tied && !options.device.is_meta())
+  if (tied && !options.device.is_meta() && !model.leaves_out("lm_head.weight"))
     check_tied_head(index,
                     model.has_vision() ? "model.language_model.embed_tokens.weight" : "model.embed_tokens.weight");
   std::map<std::string, Linear*> quantized;
@@ -127,7 +128,7 @@ void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, c
     throw input_error("{}: tensor \"{}\" is missing", fmt::join(where, ", "), missing);
   }
   for (const auto& [name, found] : index)
-    if (!is_ignored_tensor(name, model.config().num_vision_layers(), tied))
+    if (!is_ignored_tensor(name, model.config().num_vision_layers(), tied) && !model.leaves_out(name))
       throw input_error("{}: tensor \"{}\" is not part of the model that config.json describes",
                         found.checkpoint->file_of(found.name).string(), found.name);
 }

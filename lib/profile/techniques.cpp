@@ -20,6 +20,15 @@ constexpr Technique kTechniques[] = {
      [](const Recipe& r, Command c) { return trains(c) && !r.freeze.vision_tower; },
      [](Recipe& r) { r.memory.vision_checkpointing = "full"; },
      [](Recipe& r) { r.memory.vision_checkpointing = "none"; }},
+    {"data.embedding_cache",
+     {"/data/embedding_cache", nullptr},
+     false,
+     [](const Recipe& r, Command) { return r.data.embedding_cache.has_value(); },
+     [](const Recipe& r, Command c) {
+       return trains(c) && r.freeze.vision_tower && !(r.lora && !r.lora->vision_target_modules.empty());
+     },
+     [](Recipe& r) { r.data.embedding_cache = r.data.embedding_cache.value_or("embedding-cache"); },
+     [](Recipe& r) { r.data.embedding_cache.reset(); }},
     {"memory.loss_chunk_tokens: 1024",
      {"/memory/loss_chunk_tokens", nullptr},
      true,

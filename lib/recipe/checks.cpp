@@ -39,6 +39,16 @@ void check_training(const Recipe& r, Command command, const std::string& origin)
         "{}: /freeze/language_model: found false, expected true beside LoRA; full fine-tuning is pretrain "
         "with freeze.language_model false",
         origin);
+  if (r.data.embedding_cache && !r.freeze.vision_tower)
+    throw usage_error(
+        "{}: /data/embedding_cache: found \"{}\" beside /freeze/vision_tower false, expected null: the features of a "
+        "tower that trains change",
+        origin, *r.data.embedding_cache);
+  if (r.data.embedding_cache && r.lora && !r.lora->vision_target_modules.empty())
+    throw usage_error(
+        "{}: /data/embedding_cache: found \"{}\" beside /lora/vision_target_modules, expected null: the features of a "
+        "tower that trains change",
+        origin, *r.data.embedding_cache);
   if (r.schedule.warmup_steps.value_or(0) > 0 && r.schedule.warmup_ratio > 0)
     throw usage_error("{}: /schedule/warmup_steps: found {} beside warmup_ratio {}, expected only one of the two",
                       origin, *r.schedule.warmup_steps, r.schedule.warmup_ratio);

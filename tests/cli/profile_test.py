@@ -88,6 +88,8 @@ class Profile(program.Case):
             ("qlora", "lora-finetune", 1, {"lora": lora, "quantization": {"bits": 4}}),
             ("qlora with its head", "lora-finetune", 1, {"lora": lora, "quantization": {"bits": 4, "type": "int4", "skip_modules": ["vision_tower"]}}),
             ("qlora bf16 int8", "lora-finetune", 1, {"lora": lora, "precision": bf16, "quantization": {"bits": 8}}),
+            ("lora from a cache", "lora-finetune", 1, {"lora": lora, "data": {"embedding_cache": str(self.dir / "embeddings")}}),
+            ("projector from a cache bf16 two images", "pretrain", 2, {"precision": bf16, "data": {"embedding_cache": str(self.dir / "embeddings")}}),
             ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 32}}),
         ]:
             with self.subTest(name):

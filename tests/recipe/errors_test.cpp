@@ -118,6 +118,15 @@ TEST_F(RecipeTest, ContradictionsAreErrors) {
   EXPECT_THAT(error_of([&] { check_recipe(budget, Command::kInfer, "r", false); }), HasSubstr("8 apples"));
 }
 
+TEST_F(RecipeTest, EmbeddingCacheNeedsAFrozenTower) {
+  const auto cache = R"({"data": {"embedding_cache": "dir"}})";
+  EXPECT_EQ(load(cache).data.embedding_cache, "dir");
+  EXPECT_THAT(error_of([&] { load(cache, Command::kPretrain, {"freeze.vision_tower=false"}); }),
+              AllOf(HasSubstr("/data/embedding_cache"), HasSubstr("/freeze/vision_tower false")));
+  EXPECT_THAT(error_of([&] { load(cache, Command::kLoraFinetune, {"lora.vision_target_modules=[\"q_proj\"]"}); }),
+              AllOf(HasSubstr("/data/embedding_cache"), HasSubstr("/lora/vision_target_modules")));
+}
+
 TEST_F(RecipeTest, SettingsWithoutEffectWarn) {
   EXPECT_THAT(log_of([&] { load(R"({"precision": {"loss_scale": 8}})"); }),
               HasSubstr("precision.loss_scale has no effect"));
@@ -152,14 +161,14 @@ TEST_F(RecipeTest, QuantisationTypesGoWithTheirBits) {
 
 TEST_F(RecipeTest, FeaturesToComeAreRefusedByName) {
   for (const auto setting :
-       {"parallel.tensor=2", "parallel.strategy=zero3", "memory.offload.optimizer=cpu", "data.packing=true",
-        "image.adaptive={}", "image.token_pruning={\"keep_ratio\":0.5}", "data.embedding_cache=dir",
-        "memory.on_oom=shard", "freeze.stages=[{}]", "image.aspect_ratio=dynamic", "data.format=webdataset",
-        "memory.attention=window:256", "schedule.accumulation_stages=[{\"steps\": 2}]"})
+       {"parallel.tensor=2", "parallel.strategy=zero3", "memory.offload.optimizer=cpu", "data.packing=true", "image.adaptive={}",
+        "image.token_pruning={\"keep_ratio\":0.5}", "memory.on_oom=shard", "freeze.stages=[{}]",
+        "image.aspect_ratio=dynamic", "data.format=webdataset", "memory.attention=window:256", "schedule.accumulation_stages=[{\"steps\": 2}]"})
     EXPECT_THAT(error_of([&] { load_sets({setting}); }), HasSubstr("not available yet")) << setting;
   EXPECT_THAT(error_of([&] { load_sets({"generation.kv_cache=int8"}, Command::kInfer); }),
               HasSubstr("not available yet"));
-  EXPECT_THAT(error_of([&] { load_sets({"packing=true"}); }), HasSubstr("/data/packing: true is not available yet"));
+  EXPECT_THAT(error_of([&] { load_sets({"image_max_pixels=5"}); }),
+              HasSubstr("/image/max_pixels: 5 is not available yet"));
 }
 
 TEST_F(RecipeTest, AvailabilityTableNamesRealKeysAndAllowsTheDefaults) {

@@ -27,6 +27,7 @@ class Vit {
   void visit(const std::string& prefix, const TensorVisitor& visitor);
   void visit_linears(const std::string& prefix, const LinearVisitor& visitor);
   const VitConfig& config() const { return config_; }
+  torch::Device device() const { return patch_weight_.device(); }
 
  private:
   Tensor embed(const Tensor& pixels) const;
