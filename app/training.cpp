@@ -30,9 +30,21 @@ constexpr int kMaxSkippedSteps = 20;
 
 int64_t count_total_steps(const Recipe& recipe, const BatchLoader& loader) {
   if (recipe.train.max_steps) return *recipe.train.max_steps;
-  const double epochs = recipe.train.num_train_epochs;
-  if (epochs == std::floor(epochs)) return loader.total_steps(static_cast<int64_t>(epochs));
-  return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(loader.steps_per_epoch())));
+  const double epochs = recipe.train.num_train_epochs, whole = std::floor(epochs);
+  const auto before = static_cast<double>(loader.total_steps(static_cast<int64_t>(whole)));
+  const auto after = static_cast<double>(loader.total_steps(static_cast<int64_t>(whole) + 1));
+  constexpr double kRounding = 1e-9;
+  return static_cast<int64_t>(std::ceil(before + (epochs - whole) * (after - before) - kRounding));
+}
+
+/// "16", or "16 until step 500, then 8".
+std::string rows_of_a_step(const Recipe& recipe) {
+  const int64_t micro = recipe.train.per_device_batch_size;
+  if (!recipe.schedule.accumulation_stages) return std::to_string(micro * recipe.train.gradient_accumulation_steps);
+  std::string text;
+  for (const auto& [until_step, steps] : *recipe.schedule.accumulation_stages)
+    text += fmt::format("{}{}", micro * steps, until_step ? fmt::format(" until step {}, then ", *until_step) : "");
+  return text;
 }
 
 /// The checkpoint that --resume means, if there is one.
@@ -126,8 +138,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   const ExampleBuilder builder(inputs.example_options(recipe, cache));
   BatchLoader loader(dataset, builder, loader_options(recipe));
   const int64_t total_steps = count_total_steps(recipe, loader);
-  log_info("{} rows, {} optimizer steps of {} rows, template: {}", dataset.size(), total_steps,
-           recipe.train.per_device_batch_size * recipe.train.gradient_accumulation_steps,
+  log_info("{} rows, {} optimizer steps of {} rows, template: {}", dataset.size(), total_steps, rows_of_a_step(recipe),
            inputs.chat_template.empty() ? "none" : inputs.chat_template.origin());
   show_first_sample(dataset, builder, *inputs.tokenizer);
 

@@ -308,8 +308,12 @@ LossScaler make_loss_scaler(const Recipe& recipe) {
 LoaderOptions loader_options(const Recipe& recipe) {
   LoaderOptions options;
   options.micro_batch_size = recipe.train.per_device_batch_size;
-  options.accumulation = [steps = recipe.train.gradient_accumulation_steps](int64_t) {
-    return static_cast<int>(steps);
+  const auto stages = recipe.schedule.accumulation_stages.value_or(
+      std::vector<AccumulationStage>{{std::nullopt, recipe.train.gradient_accumulation_steps}});
+  options.accumulation = [stages](int64_t step) {
+    const auto stage = std::find_if(stages.begin(), stages.end(),
+                                    [&](const auto& s) { return !s.until_step || step < *s.until_step; });
+    return static_cast<int>(stage->steps);
   };
   options.seed = static_cast<uint64_t>(recipe.train.seed);
   options.shuffle = recipe.train.shuffle;

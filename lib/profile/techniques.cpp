@@ -43,7 +43,8 @@ constexpr Technique kTechniques[] = {
        return r.train.per_device_batch_size == 1 && r.train.gradient_accumulation_steps > 1;
      },
      [](const Recipe& r, Command c) {
-       return trains(c) && r.train.per_device_batch_size * r.train.gradient_accumulation_steps > 1;
+       return trains(c) && !r.schedule.accumulation_stages &&
+              r.train.per_device_batch_size * r.train.gradient_accumulation_steps > 1;
      },
      [](Recipe& r) {
        r.train.gradient_accumulation_steps *= r.train.per_device_batch_size;

@@ -22,7 +22,6 @@ constexpr Availability kTable[] = {
     {"/memory/offload/parameters", "none"},
     {"/memory/offload/activations", "none"},
     {"/memory/on_oom", "fail"},
-    {"/schedule/accumulation_stages", "null"},
     {"/parallel/strategy", "auto"},
     {"/parallel/tensor", "1"},
     {"/parallel/pipeline", "1"},
