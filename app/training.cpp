@@ -13,6 +13,7 @@
 #include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
 #include "lib/pipeline/device.h"
+#include "lib/pipeline/embedding.h"
 #include "lib/pipeline/outputs.h"
 #include "lib/profile/planner.h"
 #include "lib/runs/manifest.h"
@@ -30,9 +31,21 @@ constexpr int kMaxSkippedSteps = 20;
 
 int64_t count_total_steps(const Recipe& recipe, const BatchLoader& loader) {
   if (recipe.train.max_steps) return *recipe.train.max_steps;
-  const double epochs = recipe.train.num_train_epochs;
-  if (epochs == std::floor(epochs)) return loader.total_steps(static_cast<int64_t>(epochs));
-  return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(loader.steps_per_epoch())));
+  const double epochs = recipe.train.num_train_epochs, whole = std::floor(epochs);
+  const auto before = static_cast<double>(loader.total_steps(static_cast<int64_t>(whole)));
+  const auto after = static_cast<double>(loader.total_steps(static_cast<int64_t>(whole) + 1));
+  constexpr double kRounding = 1e-9;
+  return static_cast<int64_t>(std::ceil(before + (epochs - whole) * (after - before) - kRounding));
+}
+
+/// "16", or "16 until step 500, then 8".
+std::string rows_of_a_step(const Recipe& recipe) {
+  const int64_t micro = recipe.train.per_device_batch_size;
+  if (!recipe.schedule.accumulation_stages) return std::to_string(micro * recipe.train.gradient_accumulation_steps);
+  std::string text;
+  for (const auto& [until_step, steps] : *recipe.schedule.accumulation_stages)
+    text += fmt::format("{}{}", micro * steps, until_step ? fmt::format(" until step {}, then ", *until_step) : "");
+  return text;
 }
 
 /// The checkpoint that --resume means, if there is one.
@@ -95,6 +108,11 @@ void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPos
   remove_old_checkpoints(run, recipe);
 }
 
+int stopped_before_the_first_step(int signal) {
+  log_warning("stopped by signal {} before the first step; the same command goes on from here", signal);
+  return static_cast<int>(ExitCode::kSignalBase) + signal;
+}
+
 }  // namespace
 
 int run_training(const TrainArguments& arguments, Command command) {
@@ -112,11 +130,17 @@ int run_training(const TrainArguments& arguments, Command command) {
   const auto inputs = assemble_inputs(recipe, command);
   const auto dataset = open_training_data(recipe);
   const auto validation = open_validation_data(recipe);
-  const ExampleBuilder builder(inputs.example_options(recipe));
+  std::shared_ptr<const EmbeddingCache> cache;
+  if (!arguments.dry_run) {
+    std::vector<Dataset> all{dataset};
+    if (validation) all.push_back(*validation);
+    cache = prepare_embedding_cache(recipe, inputs, all, device);
+    if (const int signal = interrupt_signal()) return stopped_before_the_first_step(signal);
+  }
+  const ExampleBuilder builder(inputs.example_options(recipe, cache));
   BatchLoader loader(dataset, builder, loader_options(recipe));
   const int64_t total_steps = count_total_steps(recipe, loader);
-  log_info("{} rows, {} optimizer steps of {} rows, template: {}", dataset.size(), total_steps,
-           recipe.train.per_device_batch_size * recipe.train.gradient_accumulation_steps,
+  log_info("{} rows, {} optimizer steps of {} rows, template: {}", dataset.size(), total_steps, rows_of_a_step(recipe),
            inputs.chat_template.empty() ? "none" : inputs.chat_template.origin());
   show_first_sample(dataset, builder, *inputs.tokenizer);
 

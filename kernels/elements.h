@@ -40,6 +40,10 @@ VLMTUNE_SHARED uint16_t stochastic_bf16(uint32_t bits, uint32_t noise) {
 struct UpdateRule {
   float rate, beta1, beta2, eps, decay;
 };
+inline UpdateRule rule_of(double rate, double beta1, double beta2, double eps, double weight_decay) {
+  return {static_cast<float>(rate), static_cast<float>(beta1), static_cast<float>(beta2), static_cast<float>(eps),
+          static_cast<float>(1 - rate * weight_decay)};
+}
 
 VLMTUNE_SHARED float lion_parameter(float parameter, float gradient, float momentum, const UpdateRule& r) {
   const float direction = r.beta1 * momentum + (1 - r.beta1) * gradient;

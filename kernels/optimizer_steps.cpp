@@ -14,11 +14,6 @@ using torch::Tensor;
 
 constexpr int64_t kGrain = 16384;
 
-cpu::UpdateRule rule_of(double rate, double beta1, double beta2, double eps, double weight_decay) {
-  return {static_cast<float>(rate), static_cast<float>(beta1), static_cast<float>(beta2), static_cast<float>(eps),
-          static_cast<float>(1 - rate * weight_decay)};
-}
-
 void lion_cpu(Tensor& parameter, const Tensor& any_gradient, Tensor& momentum, double rate, double beta1, double beta2,
               double weight_decay) {
   const auto gradient = any_gradient.contiguous();

@@ -54,6 +54,7 @@ int64_t Example::num_bytes() const {
 struct ExampleBuilder::Draft {
   Example example;
   std::vector<std::string> encoded;  // the files of the pictures
+  std::vector<ImageSize> sizes;
 };
 
 ExampleBuilder::ExampleBuilder(ExampleOptions options) : options_(std::move(options)) {
@@ -89,6 +90,7 @@ ExampleBuilder::Draft ExampleBuilder::draft(const Row& row, const std::vector<Me
     const ImageSize size = keep_files
                                ? probe_image(std::as_bytes(std::span(draft.encoded.back())), image_source_name(source))
                                : probe_image_source(source, {});
+    draft.sizes.push_back(size);
     const int64_t length = options_.image_tokens(size);
     example.image_starts.push_back(static_cast<int64_t>(example.ids.size()));
     example.image_lengths.push_back(length);
@@ -102,9 +104,18 @@ ExampleBuilder::Draft ExampleBuilder::draft(const Row& row, const std::vector<Me
 Example ExampleBuilder::finish(const Row& row, Draft&& draft) const {
   Example example = std::move(draft.example);
   for (size_t i = 0; i < example.image_starts.size(); ++i) {
-    const Image image = decode_image(std::as_bytes(std::span(draft.encoded[i])), image_source_name(row.images[i]));
+    const auto name = image_source_name(row.images[i]);
+    if (options_.features) {
+      ProcessedImage image;
+      image.features = options_.features(draft.encoded[i], name);
+      image.original = draft.sizes[i];
+      image.tiles = options_.image_processor->num_tiles(image.original);
+      example.images.push_back(std::move(image));
+    } else {
+      const Image image = decode_image(std::as_bytes(std::span(draft.encoded[i])), name);
+      example.images.push_back(options_.image_processor->process(image));
+    }
     std::string().swap(draft.encoded[i]);
-    example.images.push_back(options_.image_processor->process(image));
   }
   count_labels(example);
   return example;

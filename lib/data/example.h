@@ -42,6 +42,8 @@ struct ExampleOptions {
   const ChatTemplate* chat_template = nullptr;              // outlives the builder
   const ImageProcessor* image_processor = nullptr;          // outlives the builder; null refuses rows with pictures
   std::function<int64_t(ImageSize original)> image_tokens;  // thread-safe; the model's own count
+  /// Features in place of pixels, by the content of a picture's file and its name; thread-safe. Null: pictures are decoded.
+  std::function<std::shared_ptr<const PictureFeatures>(const std::string& encoded, const std::string& name)> features;
   int64_t image_token_id = -1;
   int64_t max_length = 2048;  // tokens including pictures
   OverLength over_length = OverLength::kDrop;

@@ -106,6 +106,16 @@ int ImageProcessor::num_tiles(ImageSize original) const {
   return 1 + resolution.width / tile_size().width * (resolution.height / tile_size().height);
 }
 
+std::string ImageProcessor::settings() const {
+  auto text =
+      fmt::format("resize {} to {} or {}x{} by {}, crop {} to {}x{}, scale {} by {}, normalise {} by {} {}, aspect {}",
+                  do_resize, shortest_edge, size_width, size_height, static_cast<int>(resample), do_center_crop,
+                  crop_width, crop_height, do_rescale, rescale_factor, do_normalize, fmt::join(image_mean, " "),
+                  fmt::join(image_std, " "), static_cast<int>(aspect_ratio));
+  for (const auto& grid : grid_pinpoints) text += fmt::format(" {}x{}", grid.width, grid.height);
+  return text;
+}
+
 ProcessedImage ImageProcessor::process(const Image& image) const {
   std::vector<Image> tiles;
   if (aspect_ratio == AspectRatio::kAnyres) {

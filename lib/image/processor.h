@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,13 @@ enum class AspectRatio {
   kAnyres,  // LLaVA-NeXT: the whole picture, then a grid of tiles
 };
 
-/// One picture, ready for the vision tower.
+/// What a vision tower made of a picture earlier; only the rooms that compute look inside.
+struct PictureFeatures;
+
+/// One picture, ready for the vision tower, or already behind it.
 struct ProcessedImage {
-  std::vector<float> pixels;  // [tiles, 3, height, width], normalised
+  std::vector<float> pixels;  // [tiles, 3, height, width], normalised; empty when there are features
+  std::shared_ptr<const PictureFeatures> features;
   int tiles = 0;
   int height = 0, width = 0;  // of a tile
   ImageSize original;         // of the decoded picture
@@ -57,6 +62,9 @@ struct ImageProcessor {
 
   /// Tiles that `process` will make of a picture.
   int num_tiles(ImageSize original) const;
+
+  /// Everything that pixels depend on beside the picture, as text.
+  std::string settings() const;
 };
 
 /// LLaVA's expand2square: the picture centred on a square of `colour`, offset (difference / 2) rounded down.

@@ -76,7 +76,8 @@ Tensor stream_source(const Tensor& values, const WeightOptions& options) {
 
 /// A frozen tensor that has its type already stays in the file's map when the CPU computes.
 Tensor settle(const Tensor& values, torch::ScalarType wanted, bool trained, const WeightOptions& options) {
-  if (trained || values.scalar_type() != wanted || kernels::kernel_device(options.device) != torch::kCPU)
+  if (!options.in_place || trained || values.scalar_type() != wanted ||
+      kernels::kernel_device(options.device) != torch::kCPU)
     return values.to(options.device, wanted, /*non_blocking=*/false, /*copy=*/true);
   memory_accounts().device->add_external(MemoryCategory::kWeights, static_cast<int64_t>(values.nbytes()));
   return to_device(values, options.device);
@@ -168,7 +169,7 @@ void place_stand_in(LlavaModel& model, const Slot& to, const WeightOptions& opti
 void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
   auto index = index_sources(sources);
   const bool tied = model.config().text.tie_word_embeddings;
-  if (tied && !options.device.is_meta())
+  if (tied && !options.device.is_meta() && !model.leaves_out("lm_head.weight"))
     check_tied_head(index,
                     model.has_vision() ? "model.language_model.embed_tokens.weight" : "model.embed_tokens.weight");
   std::map<std::string, Linear*> linears;
@@ -206,7 +207,7 @@ void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, c
     throw input_error("{}: tensor \"{}\" is missing", fmt::join(where, ", "), missing);
   }
   for (const auto& [name, found] : index)
-    if (!is_ignored_tensor(name, model.config().num_vision_layers(), tied))
+    if (!is_ignored_tensor(name, model.config().num_vision_layers(), tied) && !model.leaves_out(name))
       throw input_error("{}: tensor \"{}\" is not part of the model that config.json describes",
                         found.checkpoint->file_of(found.name).string(), found.name);
 }

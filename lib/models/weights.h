@@ -27,6 +27,8 @@ struct QuantizationOptions {
 };
 
 struct WeightOptions {
+  /// Whether frozen tensors may stay in the mapped file; else their memory comes and goes with the model.
+  bool in_place = true;
   /// Where the model computes. On the meta device no file is read, only its header.
   torch::Device device = torch::kCPU;
   /// Type of tensors that stay as they are. A frozen tensor that has this type in the file is used straight from the

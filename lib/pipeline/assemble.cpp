@@ -4,6 +4,7 @@
 #include "lib/base/log.h"
 #include "lib/memory/scope.h"
 #include "lib/models/config_reader.h"
+#include "lib/train/embedding_cache.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;
@@ -56,22 +57,6 @@ RowFormat to_row_format(DataFormat format) {
   }
 }
 
-/// The frozen linear layers that /quantization is about.
-QuantizationOptions quantization_options(const QuantizationRecipe& recipe) {
-  QuantizationOptions options;
-  if (recipe.bits == 16) return options;
-  options.type = recipe.type == QuantizationType::kNf4    ? kernels::QuantType::kNf4
-                 : recipe.type == QuantizationType::kInt4 ? kernels::QuantType::kInt4
-                                                          : kernels::QuantType::kInt8;
-  options.double_quant = recipe.double_quant;
-  options.applies = [skipped = recipe.skip_modules](const std::string& module) {
-    const auto path = "." + module + ".";
-    return std::none_of(skipped.begin(), skipped.end(),
-                        [&](const auto& name) { return path.find("." + name + ".") != std::string::npos; });
-  };
-  return options;
-}
-
 bool optimizer_on_host(const Recipe& recipe) {
   return recipe.memory.offload.optimizer == "cpu" && recipe.hardware.device != "cpu";
 }
@@ -112,6 +97,37 @@ bool has_weights(const fs::path& path) {
   return false;
 }
 
+WeightSource open_source(const fs::path& path, PartKind kind) {
+  return {fs::is_directory(path) ? Checkpoint::open(path) : Checkpoint::open_file(path), kind};
+}
+
+/// How weights are held, whatever the part of the model.
+WeightOptions weight_options(const Recipe& recipe, torch::Device device) {
+  WeightOptions options;
+  options.device = device;
+  options.frozen_type = to_scalar_type(recipe.precision.parameters);
+  options.stand_in_quantization = read_stored_quantization(recipe.model.path);
+  if (auto& stored = options.stand_in_quantization) {
+    if (recipe.model.vision_tower)
+      stored->skip_modules.insert(stored->skip_modules.end(), {"vision_tower", "multi_modal_projector"});
+  } else {
+    options.quantization = quantization_options(recipe.quantization);
+  }
+  if (streams_weights(recipe)) {
+    options.is_streamed = [](const std::string& name) { return name.find(".layers.") != std::string::npos; };
+    options.streamed_from_host = recipe.memory.offload.parameters == "cpu";
+  }
+  return options;
+}
+
+/// A dry run does without files that are not there.
+void add_source(const Recipe& recipe, const fs::path& dir, PartKind kind, ModelParts& parts, WeightOptions& options) {
+  if (options.device.is_meta() && !has_weights(dir))
+    options.stand_in_type = to_scalar_type(declared_precision(dir).value_or(recipe.precision.parameters));
+  else
+    parts.sources.push_back(open_source(dir, kind));
+}
+
 AdapterConfig lora_config(const Recipe& recipe, LlavaModel& model) {
   const auto& lora = *recipe.lora;
   ModulePattern language, vision{lora.vision_target_modules, std::nullopt};
@@ -139,12 +155,21 @@ AdapterConfig lora_config(const Recipe& recipe, LlavaModel& model) {
 
 }  // namespace
 
-ExampleOptions InputParts::example_options(const Recipe& recipe) const {
+ExampleOptions InputParts::example_options(const Recipe& recipe, std::shared_ptr<const EmbeddingCache> cache) const {
   ExampleOptions options;
   options.tokenizer = tokenizer.get();
   options.chat_template = &chat_template;
   options.image_processor = image_processor ? &*image_processor : nullptr;
   options.image_tokens = [config = config](ImageSize original) { return config.image_tokens(original); };
+  if (cache)
+    options.features = [cache](const std::string& encoded, const std::string& name) {
+      auto features = cache->find(sha256_hex(encoded));
+      if (!features) {
+        decode_image(std::as_bytes(std::span(encoded)), name);  // says what is wrong with a picture that was left out
+        throw input_error("{}: is not in the embedding cache; has it changed since the run began?", name);
+      }
+      return features;
+    };
   options.image_token_id = config.image_token_id;
   options.max_length = recipe.data.max_length;
   options.over_length = recipe.data.truncation == Truncation::kCutText ? OverLength::kCutText
@@ -189,34 +214,17 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
                           std::optional<torch::ScalarType> trained_type) {
   const PhaseScope phase("load");
   const MemoryScope scope(MemoryCategory::kWeights);
-  ModelParts parts;
-  parts.model = std::make_unique<LlavaModel>(config);
-  const auto tower = tower_of(recipe);
-  WeightOptions options;
-  options.device = device;
-  const auto add = [&](const fs::path& dir, PartKind kind) {
-    if (device.is_meta() && !has_weights(dir))
-      options.stand_in_type = to_scalar_type(declared_precision(dir).value_or(recipe.precision.parameters));
-    else
-      parts.sources.push_back({fs::is_directory(dir) ? Checkpoint::open(dir) : Checkpoint::open_file(dir), kind});
-  };
-  add(recipe.model.path, tower ? PartKind::kLanguageModel : PartKind::kWhole);
-  if (tower) add(*tower, PartKind::kVisionTower);
-  if (recipe.model.projector) add(*recipe.model.projector, PartKind::kProjector);
-  options.frozen_type = to_scalar_type(recipe.precision.parameters);
-  options.trained_type = trained_type.value_or(trained_type_of(recipe));
-  options.stand_in_quantization = read_stored_quantization(recipe.model.path);
-  if (auto& stored = options.stand_in_quantization) {
-    check_quantization(recipe, *stored);
-    if (tower) stored->skip_modules.insert(stored->skip_modules.end(), {"vision_tower", "multi_modal_projector"});
-  } else {
-    options.quantization = quantization_options(recipe.quantization);
-  }
-  if (streams_weights(recipe)) {
-    options.is_streamed = [](const std::string& name) { return name.find(".layers.") != std::string::npos; };
-    options.streamed_from_host = recipe.memory.offload.parameters == "cpu";
-  }
   const bool trains = command != Command::kInfer;
+  ModelParts parts;
+  parts.model = std::make_unique<LlavaModel>(
+      config, trains && config.vision && recipe.data.embedding_cache ? LlavaParts::kWithoutTower : LlavaParts::kAll);
+  const auto tower = tower_of(recipe);
+  auto options = weight_options(recipe, device);
+  add_source(recipe, recipe.model.path, tower ? PartKind::kLanguageModel : PartKind::kWhole, parts, options);
+  if (tower) add_source(recipe, *tower, PartKind::kVisionTower, parts, options);
+  if (recipe.model.projector) add_source(recipe, *recipe.model.projector, PartKind::kProjector, parts, options);
+  options.trained_type = trained_type.value_or(trained_type_of(recipe));
+  if (options.stand_in_quantization) check_quantization(recipe, *options.stand_in_quantization);
   const auto choices = training_choices(recipe);
   if (trains) options.is_trained = [choices](const std::string& name) { return is_trained(name, choices); };
   if (tower && !recipe.model.projector) {
@@ -240,10 +248,43 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
   return parts;
 }
 
+ModelParts assemble_tower(const Recipe& recipe, const LlavaConfig& config, torch::Device device) {
+  const MemoryScope scope(MemoryCategory::kWeights);
+  ModelParts parts;
+  parts.model = std::make_unique<LlavaModel>(config, LlavaParts::kTower);
+  auto options = weight_options(recipe, device);
+  options.in_place = false;
+  const auto tower = tower_of(recipe);
+  add_source(recipe, tower.value_or(recipe.model.path), tower ? PartKind::kVisionTower : PartKind::kWhole, parts,
+             options);
+  load_weights(*parts.model, parts.sources, options);
+  return parts;
+}
+
+WeightSource tower_source(const Recipe& recipe) {
+  const auto tower = tower_of(recipe);
+  return open_source(tower.value_or(recipe.model.path), tower ? PartKind::kVisionTower : PartKind::kWhole);
+}
+
 torch::ScalarType to_scalar_type(Precision precision) {
   return precision == Precision::kFp32   ? torch::kFloat
          : precision == Precision::kBf16 ? torch::kBFloat16
                                          : torch::kHalf;
+}
+
+QuantizationOptions quantization_options(const QuantizationRecipe& recipe) {
+  QuantizationOptions options;
+  if (recipe.bits == 16) return options;
+  options.type = recipe.type == QuantizationType::kNf4    ? kernels::QuantType::kNf4
+                 : recipe.type == QuantizationType::kInt4 ? kernels::QuantType::kInt4
+                                                          : kernels::QuantType::kInt8;
+  options.double_quant = recipe.double_quant;
+  options.applies = [skipped = recipe.skip_modules](const std::string& module) {
+    const auto path = "." + module + ".";
+    return std::none_of(skipped.begin(), skipped.end(),
+                        [&](const auto& name) { return path.find("." + name + ".") != std::string::npos; });
+  };
+  return options;
 }
 
 TrainingChoices training_choices(const Recipe& recipe) {
@@ -313,8 +354,12 @@ LossScaler make_loss_scaler(const Recipe& recipe) {
 LoaderOptions loader_options(const Recipe& recipe) {
   LoaderOptions options;
   options.micro_batch_size = recipe.train.per_device_batch_size;
-  options.accumulation = [steps = recipe.train.gradient_accumulation_steps](int64_t) {
-    return static_cast<int>(steps);
+  const auto stages = recipe.schedule.accumulation_stages.value_or(
+      std::vector<AccumulationStage>{{std::nullopt, recipe.train.gradient_accumulation_steps}});
+  options.accumulation = [stages](int64_t step) {
+    const auto stage = std::find_if(stages.begin(), stages.end(),
+                                    [&](const auto& s) { return !s.until_step || step < *s.until_step; });
+    return static_cast<int>(stage->steps);
   };
   options.seed = static_cast<uint64_t>(recipe.train.seed);
   options.shuffle = recipe.train.shuffle;

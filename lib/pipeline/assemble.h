@@ -21,6 +21,8 @@
 
 namespace vlmtune {
 
+class EmbeddingCache;
+
 /// What turns rows into model inputs.
 struct InputParts {
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -29,7 +31,8 @@ struct InputParts {
   LlavaConfig config;
   int64_t pad_id = 0;
 
-  ExampleOptions example_options(const Recipe& recipe) const;
+  /// With a cache, pictures are looked up there and never decoded.
+  ExampleOptions example_options(const Recipe& recipe, std::shared_ptr<const EmbeddingCache> cache = nullptr) const;
 };
 
 /// The type that config.json says its weights have; nothing where it does not say. Errors: input_error.
@@ -48,14 +51,22 @@ struct ModelParts {
   std::optional<AdapterConfig> adapter;  ///< of the LoRA layers on the model
 };
 
-/// On the meta device a config.json is enough: weight files are looked at if there are any. Trained tensors of the
-/// checkpoint are held in `trained_type`, which the recipe says if it is not given; adapters in fp32. Errors: input_error,
+/// On the meta device a config.json is enough: weight files are looked at if there are any. Training with an embedding cache
+/// leaves the vision tower out. Trained tensors of the checkpoint are held in `trained_type`, which the recipe says if it is
+/// not given; adapters in fp32. Errors: input_error,
 /// usage_error.
 ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Command command,
                           torch::Device device = torch::kCPU, std::optional<torch::ScalarType> trained_type = {});
 
+/// The vision tower alone, in memory of its own that goes with it. Errors: input_error.
+ModelParts assemble_tower(const Recipe& recipe, const LlavaConfig& config, torch::Device device = torch::kCPU);
+
+/// The files that hold the vision tower. Errors: input_error.
+WeightSource tower_source(const Recipe& recipe);
+
 /// Flat options out of the recipe's sections.
 torch::ScalarType to_scalar_type(Precision precision);
+QuantizationOptions quantization_options(const QuantizationRecipe& recipe);
 TrainingChoices training_choices(const Recipe& recipe);
 StepOptions step_options(const Recipe& recipe, const InputParts& inputs);
 /// Errors: usage_error when nothing would be trained.

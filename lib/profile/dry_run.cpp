@@ -11,6 +11,7 @@
 #include "lib/image/anyres.h"
 #include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
+#include "lib/pipeline/embedding.h"
 #include "lib/profile/host_rates.h"
 #include "lib/train/trainables.h"
 
@@ -49,7 +50,9 @@ ImageSize largest_picture(const LlavaConfig& config) {
   return best;
 }
 
-ProcessedImage blank_picture(const LlavaConfig& config, ImageSize original) {
+/// What stands for a picture in a run: its pixels, or with a type the features that a mapped cache holds in that type.
+ProcessedImage blank_picture(const LlavaConfig& config, ImageSize original,
+                             std::optional<torch::ScalarType> features_type = std::nullopt) {
   const int side = static_cast<int>(config.vision->image_size);
   ProcessedImage image;
   image.original = original;
@@ -58,12 +61,20 @@ ProcessedImage blank_picture(const LlavaConfig& config, ImageSize original) {
                                                  static_cast<int>(config.vision->patches_per_side()))
                                        .num_tiles()
                                  : 1;
+  if (features_type) {
+    const UncountedScope mapped;
+    const int64_t width = config.vision->hidden_size * static_cast<int64_t>(config.feature_states.size());
+    image.features = std::make_shared<PictureFeatures>(
+        PictureFeatures{torch::zeros({image.tiles, config.features_per_tile(), width}, *features_type)});
+    return image;
+  }
   image.pixels.resize(static_cast<size_t>(image.tiles) * 3 * static_cast<size_t>(side) * static_cast<size_t>(side));
   return image;
 }
 
 /// A row of `length` tokens with as many of `num_images` pictures as fit; all its text is trained.
-Example longest_row(const LlavaConfig& config, int64_t length, int64_t num_images) {
+Example longest_row(const LlavaConfig& config, int64_t length, int64_t num_images,
+                    std::optional<torch::ScalarType> features_type = std::nullopt) {
   Example row;
   const auto picture = config.vision ? largest_picture(config) : ImageSize{};
   const int64_t tokens = config.vision ? config.image_tokens(picture) : 0;
@@ -71,7 +82,7 @@ Example longest_row(const LlavaConfig& config, int64_t length, int64_t num_image
   row.ids.assign(static_cast<size_t>(length), 0);
   row.labels.assign(static_cast<size_t>(length), 0);
   for (int64_t i = 0; i < num_images; ++i) {
-    row.images.push_back(blank_picture(config, picture));
+    row.images.push_back(blank_picture(config, picture, features_type));
     std::fill_n(row.ids.begin() + i * tokens, tokens, config.image_token_id);
     std::fill_n(row.labels.begin() + i * tokens, tokens, kIgnoreLabel);
   }
@@ -99,13 +110,22 @@ int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
   return most;
 }
 
+/// What filling the embedding cache takes, before the model is there.
+void run_tower(const Recipe& recipe, const LlavaConfig& config) {
+  const PhaseScope phase("embedding cache");
+  const auto tower = assemble_tower(recipe, config, torch::kMeta);
+  picture_features(*tower.model, blank_picture(config, largest_picture(config)),
+                   to_scalar_type(recipe.precision.compute));
+}
+
 StepTime run_training(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts,
                       RooflineRecorder& roofline) {
   const auto options = step_options(recipe, inputs);
   const auto optimizer = make_optimizer(recipe, *parts.model);
   const std::vector<Example> rows(
       static_cast<size_t>(recipe.train.per_device_batch_size),
-      longest_row(inputs.config, recipe.data.max_length, most_images(recipe, inputs.config)));
+      longest_row(inputs.config, recipe.data.max_length, most_images(recipe, inputs.config),
+                  recipe.data.embedding_cache ? std::optional(options.compute_type) : std::nullopt));
   // From the second micro-batch on, each takes what the one before took, in memory and in time.
   const int64_t micro_batches = recipe.train.gradient_accumulation_steps, run = std::min<int64_t>(2, micro_batches);
   std::vector<StepTime> begun;
@@ -206,6 +226,8 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
   {
     const auto trained_type =
         options.like_transformers ? std::optional(to_scalar_type(recipe.precision.parameters)) : std::nullopt;
+    if (command != Command::kInfer && inputs.config.vision && recipe.data.embedding_cache)
+      run_tower(recipe, inputs.config);
     const auto parts = assemble_model(recipe, inputs.config, command, torch::kMeta, trained_type);
     // cuBLAS takes its work space from the allocator at the first product and keeps it.
     const auto workspace =

@@ -36,6 +36,15 @@ constexpr Technique kTechniques[] = {
      [](const Recipe& r, Command c) { return trains(c) && !r.freeze.vision_tower; },
      [](Recipe& r) { r.memory.vision_checkpointing = "full"; },
      [](Recipe& r) { r.memory.vision_checkpointing = "none"; }},
+    {"data.embedding_cache",
+     {"/data/embedding_cache", nullptr},
+     false,
+     [](const Recipe& r, Command) { return r.data.embedding_cache.has_value(); },
+     [](const Recipe& r, Command c) {
+       return trains(c) && r.freeze.vision_tower && !(r.lora && !r.lora->vision_target_modules.empty());
+     },
+     [](Recipe& r) { r.data.embedding_cache = r.data.embedding_cache.value_or("embedding-cache"); },
+     [](Recipe& r) { r.data.embedding_cache.reset(); }},
     {"memory.loss_chunk_tokens: 1024",
      {"/memory/loss_chunk_tokens", nullptr},
      true,
@@ -50,7 +59,8 @@ constexpr Technique kTechniques[] = {
        return r.train.per_device_batch_size == 1 && r.train.gradient_accumulation_steps > 1;
      },
      [](const Recipe& r, Command c) {
-       return trains(c) && r.train.per_device_batch_size * r.train.gradient_accumulation_steps > 1;
+       return trains(c) && !r.schedule.accumulation_stages &&
+              r.train.per_device_batch_size * r.train.gradient_accumulation_steps > 1;
      },
      [](Recipe& r) {
        r.train.gradient_accumulation_steps *= r.train.per_device_batch_size;

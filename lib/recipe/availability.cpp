@@ -8,7 +8,6 @@ namespace {
 constexpr Availability kTable[] = {
     {"/data/format", "auto|llava|sharegpt|messages|qwen-vl"},
     {"/data/packing", "false"},
-    {"/data/embedding_cache", "null"},
     {"/image/aspect_ratio", "model|square|pad|anyres|anyres_max_N"},
     {"/image/min_pixels", "null"},
     {"/image/max_pixels", "null"},
@@ -20,7 +19,6 @@ constexpr Availability kTable[] = {
     {"/precision/norms", "fp32"},
     {"/memory/attention", "auto|math"},
     {"/memory/on_oom", "fail"},
-    {"/schedule/accumulation_stages", "null"},
     {"/parallel/strategy", "auto"},
     {"/parallel/tensor", "1"},
     {"/parallel/pipeline", "1"},

@@ -50,10 +50,12 @@ void check_offload(const Recipe& r, const std::string& origin) {
           "{}: /memory/optimizer_in_backward: found true beside /optimizer/max_grad_norm {}, expected 0: the "
           "norm of all gradients is only known when none may be gone yet",
           origin, r.optimizer.max_grad_norm);
-    if (r.train.gradient_accumulation_steps > 1)
+    if (r.train.gradient_accumulation_steps > 1 || r.schedule.accumulation_stages)
       throw usage_error(
-          "{}: /memory/optimizer_in_backward: found true beside /train/gradient_accumulation_steps {}, expected 1",
-          origin, r.train.gradient_accumulation_steps);
+          "{}: /memory/optimizer_in_backward: found true beside {} micro-batches a step, expected 1", origin,
+          r.schedule.accumulation_stages
+              ? "stages of"
+              : "/train/gradient_accumulation_steps " + std::to_string(r.train.gradient_accumulation_steps));
     if (r.precision.compute == Precision::kFp16 || offload.gradients == "cpu")
       throw usage_error("{}: /memory/optimizer_in_backward: found true beside {}, expected false", origin,
                         offload.gradients == "cpu"
@@ -68,6 +70,25 @@ void check_offload(const Recipe& r, const std::string& origin) {
       log_warning("{}: memory.offload.{}: cpu has no effect where the CPU computes", origin, key);
 }
 
+void check_stages(const std::vector<AccumulationStage>& stages, const std::string& origin) {
+  constexpr const char* kPointer = "/schedule/accumulation_stages";
+  if (stages.empty()) throw usage_error("{}: {}: found [], expected at least one stage, or null", origin, kPointer);
+  int64_t before = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const auto& until = stages[i].until_step;
+    const bool last = i + 1 == stages.size();
+    if (last && until)
+      throw usage_error("{}: {}/{}/until_step: found {}, expected none: the last stage lasts to the end", origin,
+                        kPointer, i, *until);
+    if (last) break;
+    if (!until)
+      throw usage_error("{}: {}/{}/until_step: not given, only the last stage needs none", origin, kPointer, i);
+    if (*until <= before)
+      throw usage_error("{}: {}/{}/until_step: found {}, expected more than {}", origin, kPointer, i, *until, before);
+    before = *until;
+  }
+}
+
 void check_training(const Recipe& r, Command command, const std::string& origin) {
   if (command == Command::kPretrain && r.freeze.vision_tower && r.freeze.projector && r.freeze.language_model)
     throw usage_error("{}: /freeze: everything is frozen, expected at least one part to train", origin);
@@ -76,6 +97,17 @@ void check_training(const Recipe& r, Command command, const std::string& origin)
         "{}: /freeze/language_model: found false, expected true beside LoRA; full fine-tuning is pretrain "
         "with freeze.language_model false",
         origin);
+  if (r.data.embedding_cache && !r.freeze.vision_tower)
+    throw usage_error(
+        "{}: /data/embedding_cache: found \"{}\" beside /freeze/vision_tower false, expected null: the features of a "
+        "tower that trains change",
+        origin, *r.data.embedding_cache);
+  if (r.data.embedding_cache && r.lora && !r.lora->vision_target_modules.empty())
+    throw usage_error(
+        "{}: /data/embedding_cache: found \"{}\" beside /lora/vision_target_modules, expected null: the features of a "
+        "tower that trains change",
+        origin, *r.data.embedding_cache);
+  if (r.schedule.accumulation_stages) check_stages(*r.schedule.accumulation_stages, origin);
   if (r.schedule.warmup_steps.value_or(0) > 0 && r.schedule.warmup_ratio > 0)
     throw usage_error("{}: /schedule/warmup_steps: found {} beside warmup_ratio {}, expected only one of the two",
                       origin, *r.schedule.warmup_steps, r.schedule.warmup_ratio);
@@ -108,15 +140,11 @@ void check_recipe(const Recipe& recipe, Command command, const std::string& orig
 }
 
 void check_set_alternatives(const std::vector<Layer>& set_layers) {
-  struct Pair {
-    const char *section, *one, *other;
-  };
-  for (const auto& [section, one, other] : {Pair{"train", "gradient_accumulation_steps", "global_batch_size"},
-                                            Pair{"schedule", "warmup_steps", "warmup_ratio"}}) {
+  for (const auto& [one, other] : kAlternatives) {
     const Layer *has_one = nullptr, *has_other = nullptr;
     for (const auto& layer : set_layers) {
-      if (find_setting(layer.content, section, one) != nullptr) has_one = &layer;
-      if (find_setting(layer.content, section, other) != nullptr) has_other = &layer;
+      if (find_setting(layer.content, one.section, one.key) != nullptr) has_one = &layer;
+      if (find_setting(layer.content, other.section, other.key) != nullptr) has_other = &layer;
     }
     if (has_one != nullptr && has_other != nullptr)
       throw usage_error("{} and {}: expected only one of the two", has_one->origin, has_other->origin);

@@ -103,7 +103,7 @@ void visit_fields(V& v, DataRecipe& s) {
   v({"num_workers", kByTraining, "threads that decode ahead; 0: in the training loop", {0, 256}}, s.num_workers);
   v({"bad_sample_budget", kByTraining, "share of rows that may be unusable before the run stops", kShare},
     s.bad_sample_budget);
-  v({"embedding_cache", kByAll, "folder of vision features computed once"}, s.embedding_cache);
+  v({"embedding_cache", kByTraining, "folder of a frozen vision tower's features, computed once"}, s.embedding_cache);
 }
 
 template <typename V>

@@ -78,15 +78,6 @@ void erase_setting(Object& document, std::string_view section, std::string_view 
     found->object()->erase(key);
 }
 
-/// A layer that sets one of two alternatives takes the other away from the layers below.
-void replace_alternative(Object& base, const Object& over, std::string_view section, std::string_view one,
-                         std::string_view other) {
-  const bool sets_one = find_setting(over, section, one) != nullptr;
-  const bool sets_other = find_setting(over, section, other) != nullptr;
-  if (sets_one && !sets_other) erase_setting(base, section, other);
-  if (sets_other && !sets_one) erase_setting(base, section, one);
-}
-
 }  // namespace
 
 std::vector<Layer> read_file_layers(const fs::path& file, const std::vector<fs::path>& hardware_dirs) {
@@ -121,8 +112,12 @@ std::vector<Layer> read_set_layers(const std::vector<std::string>& sets, const s
 void merge_layer(Object& base, const Layer& layer) {
   const Object& over = layer.content;
   if (layer.names_hardware) base.erase("hardware");
-  replace_alternative(base, over, "train", "gradient_accumulation_steps", "global_batch_size");
-  replace_alternative(base, over, "schedule", "warmup_steps", "warmup_ratio");
+  for (const auto& [one, other] : kAlternatives) {
+    const bool sets_one = find_setting(over, one.section, one.key) != nullptr;
+    const bool sets_other = find_setting(over, other.section, other.key) != nullptr;
+    if (sets_one && !sets_other) erase_setting(base, other.section, other.key);
+    if (sets_other && !sets_one) erase_setting(base, one.section, one.key);
+  }
   // A printed recipe holds the global batch and what it derived; another micro-batch derives anew.
   if (find_setting(over, "train", "per_device_batch_size") != nullptr &&
       find_setting(base, "train", "global_batch_size") != nullptr &&

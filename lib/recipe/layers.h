@@ -22,11 +22,24 @@ std::vector<Layer> read_file_layers(const std::filesystem::path& file,
 std::vector<Layer> read_set_layers(const std::vector<std::string>& sets,
                                    const std::vector<std::filesystem::path>& hardware_dirs);
 
-/// Puts `layer` over `base`: objects merge, everything else replaces. Settings that exclude each other (accumulation
-/// and global batch, the two warm-ups) replace each other too.
+/// Puts `layer` over `base`: objects merge, everything else replaces. Settings that exclude each other
+/// (kAlternatives) replace each other too.
 void merge_layer(Object& base, const Layer& layer);
 
 /// The value at "section.key" or nullptr; null counts as absent.
 const Value* find_setting(const Object& document, std::string_view section, std::string_view key);
+
+/// Two settings that exclude each other: a layer that names one replaces the other of the layers below.
+struct Alternatives {
+  struct Setting {
+    const char *section, *key;
+  } one, other;
+};
+inline constexpr Alternatives kAlternatives[] = {
+    {{"train", "gradient_accumulation_steps"}, {"train", "global_batch_size"}},
+    {{"train", "gradient_accumulation_steps"}, {"schedule", "accumulation_stages"}},
+    {{"train", "global_batch_size"}, {"schedule", "accumulation_stages"}},
+    {{"schedule", "warmup_steps"}, {"schedule", "warmup_ratio"}},
+};
 
 }  // namespace vlmtune

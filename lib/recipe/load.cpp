@@ -42,6 +42,27 @@ void derive_accumulation(const Object& document, const std::string& origin, Trai
   train.gradient_accumulation_steps = rows / micro;
 }
 
+/// With stages, gradient_accumulation_steps is that of the largest one.
+void derive_largest_stage(const Object& document, const std::string& origin, Recipe& recipe) {
+  const auto& stages = recipe.schedule.accumulation_stages;
+  if (!stages || stages->empty()) return;
+  int64_t largest = 0;
+  for (const auto& stage : *stages) largest = std::max(largest, stage.steps);
+  auto& train = recipe.train;
+  if (train.global_batch_size)
+    throw usage_error(
+        "{}: /schedule/accumulation_stages: found beside /train/global_batch_size {}, expected only one "
+        "of the two",
+        origin, *train.global_batch_size);
+  if (find_setting(document, "train", "gradient_accumulation_steps") != nullptr &&
+      train.gradient_accumulation_steps != largest)
+    throw usage_error(
+        "{}: /schedule/accumulation_stages: found beside /train/gradient_accumulation_steps {}, expected only one of "
+        "the two",
+        origin, train.gradient_accumulation_steps);
+  train.gradient_accumulation_steps = largest;
+}
+
 void warn_of_unused(const Object& document, const std::string& origin, Command command) {
   std::string names;
   for (const auto& name : unused_settings(document, command, write_fields(default_recipe(command))))
@@ -112,6 +133,7 @@ Recipe load_recipe(const fs::path& file, Command command, const std::vector<std:
   Recipe recipe = implied_defaults(document, command);
   read_fields(document, origin, command, recipe);
   derive_accumulation(document, origin, recipe.train);
+  derive_largest_stage(document, origin, recipe);
   warn_of_unused(document, origin, command);
   if (command == Command::kLoraFinetune && !recipe.lora)
     throw usage_error(

@@ -192,7 +192,7 @@ struct TrainRecipe {
   double num_train_epochs = 1;
   std::optional<int64_t> max_steps;  // optimizer steps; wins over num_train_epochs
   int64_t per_device_batch_size = 1;
-  int64_t gradient_accumulation_steps = 1;  // already derived when global_batch_size is given
+  int64_t gradient_accumulation_steps = 1;  // already derived from global_batch_size, or the largest of the stages
   std::optional<int64_t> global_batch_size;
   int64_t logging_steps = 1;
   int64_t save_steps = 500;  // 0: only at the end

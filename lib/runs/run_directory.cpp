@@ -1,11 +1,5 @@
 #include "lib/runs/run_directory.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
 #include "lib/runs/manifest.h"
@@ -21,15 +15,8 @@ RunDirectory make_run_directory(const fs::path& root) {
   return run;
 }
 
-RunLock::RunLock(const RunDirectory& run) : descriptor_(::open(run.root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  // A file system without locks is no reason to stop.
-  if (descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  ::close(descriptor_);
-  throw io_error("{}: another process is training into this folder", run.root.string());
-}
-
-RunLock::~RunLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+RunLock::RunLock(const RunDirectory& run) : lock_(run.root) {
+  if (!lock_.acquire()) throw io_error("{}: another process is training into this folder", run.root.string());
 }
 
 void remove_stale_files(const RunDirectory& run) {

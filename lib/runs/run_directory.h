@@ -2,6 +2,8 @@
 #pragma once
 #include <filesystem>
 
+#include "lib/base/folder_lock.h"
+
 namespace vlmtune {
 
 struct RunDirectory {
@@ -24,12 +26,9 @@ RunDirectory make_run_directory(const std::filesystem::path& root);
 class RunLock {
  public:
   explicit RunLock(const RunDirectory& run);
-  ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
 
  private:
-  int descriptor_ = -1;
+  FolderLock lock_;
 };
 
 /// Removes what a killed run left half-written; for the holder of the lock.

@@ -3,18 +3,24 @@
 #include <algorithm>
 
 #include "lib/memory/scope.h"
+#include "lib/train/embedding_cache.h"
 
 namespace vlmtune {
 namespace {
 
 constexpr size_t kBlock = 8;
 
-Tensor pixels_of(const ProcessedImage& image) {
-  auto* data = const_cast<float*>(image.pixels.data());
-  return torch::from_blob(data, {image.tiles, 3, image.height, image.width}, torch::kFloat);
+/// All tiles one after the other.
+Tensor joined(const std::vector<Tensor>& pictures) {
+  return pictures.empty() ? Tensor() : pictures.size() == 1 ? pictures[0] : torch::cat(pictures, 0);
 }
 
 }  // namespace
+
+Tensor picture_pixels(const ProcessedImage& image) {
+  auto* data = const_cast<float*>(image.pixels.data());
+  return torch::from_blob(data, {image.tiles, 3, image.height, image.width}, torch::kFloat);
+}
 
 ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, PaddingSide side) {
   size_t longest = 0;
@@ -27,7 +33,7 @@ ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, Padd
                    torch::full({rows, columns}, kIgnoreLabel, torch::kLong),
                    {},
                    {}};
-  std::vector<Tensor> pixels;
+  std::vector<Tensor> pixels, features;
   for (int64_t row = 0; row < rows; ++row) {
     const auto& example = examples[static_cast<size_t>(row)];
     const auto length = static_cast<int64_t>(example.ids.size());
@@ -37,12 +43,16 @@ ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, Padd
       std::copy(example.labels.begin(), example.labels.end(), batch.labels.data_ptr<int64_t>() + row * columns + begin);
     if (side == PaddingSide::kLeft) batch.left_padding.push_back(begin);
     for (const auto& image : example.images) {
-      pixels.push_back(pixels_of(image));
+      if (image.features)
+        features.push_back(image.features->tiles);
+      else
+        pixels.push_back(picture_pixels(image));
       batch.images.num_tiles.push_back(image.tiles);
       batch.images.sizes.push_back(image.original);
     }
   }
-  if (!pixels.empty()) batch.images.pixels = pixels.size() == 1 ? pixels[0] : torch::cat(pixels, 0);
+  batch.images.pixels = joined(pixels);
+  batch.images.features = joined(features);
   return batch;
 }
 

@@ -12,10 +12,13 @@ struct ModelBatch {
   std::vector<int64_t> left_padding;  // [B], empty when padded on the right
 };
 
+/// The pixels of a picture where they are [tiles, 3, S, S].
+Tensor picture_pixels(const ProcessedImage& image);
+
 enum class PaddingSide { kRight, kLeft };
 
 /// Pads the samples to the longest (on the right: rounded up to a multiple of 8) with `pad_id`, whose value matters to nothing: padding is masked by length.
-/// The pixels of a single picture are not copied: the examples outlive the batch.
+/// The pixels or features of a single picture are not copied: the examples outlive the batch.
 ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, PaddingSide side);
 ModelBatch make_batch(std::vector<Example>&& examples, int64_t pad_id, PaddingSide side) = delete;
 

@@ -40,6 +40,30 @@ class Accumulation(program.Case):
         self.assertEqual((scored["id"], scored["label_tokens"]), ("long", 3))
         self.assertAlmostEqual(scored["loss"] / long["loss"], 1, delta=1e-6)
 
+    def test_stages(self):
+        file = self.dir / "stages.json"
+        tiny.write_json(file, [{"id": str(i), "conversations": [tiny.turn("human", "Say it."), tiny.turn("gpt", "ab")]} for i in range(13)])
+        recipe = program.training_recipe(
+            self, lora={}, data={"train": [str(file)]}, train={"per_device_batch_size": 1}, schedule={"warmup_steps": 2, "accumulation_stages":
+                                                                                                      [{"until_step": 2, "steps": 4}, {"steps": 2}]})
+        for key in ("max_steps", "gradient_accumulation_steps"):
+            del recipe["train"][key]
+        path = self.write_recipe("stages-recipe.json", recipe)
+        for epochs, samples in [(1, [4, 4, 2, 2, 1]), (1.5, [4, 4, 2, 2, 1, 2, 2, 2, 2]), (0.4, [4, 4])]:
+            run = self.dir / f"stages-{epochs}"
+            err = program.run("lora-finetune", "--recipe", path, "--set", f"output.dir={run}", "--set", f"train.num_train_epochs={epochs}").expect(0).err
+            self.assertIn(f"{len(samples)} optimizer steps of 4 until step 2, then 2 rows", err)
+            steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+            self.assertEqual([step["samples"] for step in steps], samples)
+            self.assertEqual(steps[0]["learning_rate"], 0)
+            if len(samples) > 2:
+                self.assertEqual(max(step["learning_rate"] for step in steps), steps[2]["learning_rate"])
+
+        def peak(*sets):
+            return program.run("profile-memory", "--recipe", path, "--json", "-", *[x for pair in sets for x in ("--set", pair)]).expect(0).json()
+
+        self.assertEqual(peak()["phases"], peak("train.gradient_accumulation_steps=4")["phases"])
+
 
 if __name__ == "__main__":
     program.main()

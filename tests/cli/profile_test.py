@@ -95,6 +95,8 @@ class Profile(program.Case):
                                                             "train": {"max_steps": 3, "per_device_batch_size": 2, "gradient_accumulation_steps": 1},
                                                             "memory": {**recompute, "optimizer_in_backward": True}}),
             ("full bf16 weights", "pretrain", 1, {"freeze": full, "precision": {**bf16, "trained": "bf16"}, "memory": {"checkpointing": "selective:attention"}}),
+            ("lora from a cache", "lora-finetune", 1, {"lora": lora, "data": {"embedding_cache": str(self.dir / "embeddings")}}),
+            ("projector from a cache bf16 two images", "pretrain", 2, {"precision": bf16, "data": {"embedding_cache": str(self.dir / "embeddings")}}),
             ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 32}}),
         ]:
             with self.subTest(name):

@@ -95,6 +95,10 @@ class Survival(program.Case):
         cls.kinds["thin"] = "pretrain", program.training_recipe(cls, **thin)
         streamed = {"memory": {"checkpointing": "full", "offload": {"parameters": "disk"}}}
         cls.kinds["streamed"] = "lora-finetune", program.training_recipe(cls, lora={"r": 4, "dropout": 0.1}, **streamed, **shorter)
+        stages = program.training_recipe(cls, lora={"r": 4, "dropout": 0.1}, train={"max_steps": 9, "save_steps": 2},
+                                         schedule={"accumulation_stages": [{"until_step": 3, "steps": 4}, {"until_step": 6, "steps": 1}, {"steps": 2}]})
+        del stages["train"]["gradient_accumulation_steps"]
+        cls.kinds["stages"] = "lora-finetune", stages
         cls.references = {}
 
     def setUp(self):
@@ -167,6 +171,12 @@ class Survival(program.Case):
     def test_killed_in_little_memory(self):
         for kind in ("thin", "streamed"):
             self.check_killed(kind, [in_a_checkpoint, random_sleep])
+
+    def test_killed_across_stages_of_accumulation(self):
+        self.assertEqual([line["samples"] for line in self.reference("stages")[1]["metrics"]], [8, 8, 8, 2, 2, 2, 4, 4, 4])
+        self.check_killed("stages", [in_a_checkpoint, random_sleep])
+        for step in (2, 3, 6):
+            self.check_stopped("stages", signal.SIGTERM, step)
 
     def stop(self, kind, number, after):
         """Sends a signal after so many steps to a run that then leaves a checkpoint; returns run and step."""

@@ -118,6 +118,49 @@ TEST_F(RecipeTest, ContradictionsAreErrors) {
   EXPECT_THAT(error_of([&] { check_recipe(budget, Command::kInfer, "r", false); }), HasSubstr("8 apples"));
 }
 
+TEST_F(RecipeTest, AccumulationStagesAscendToTheEnd) {
+  const auto stages = [](const std::string& list, const std::string& more = "{}") {
+    return R"({"schedule": {"accumulation_stages": )" + list + R"(}, "train": )" + more + "}";
+  };
+  const auto two = R"([{"until_step": 500, "steps": 4}, {"steps": 2}])";
+  const auto r = load(stages(two));
+  EXPECT_EQ(r.schedule.accumulation_stages, (std::vector<AccumulationStage>{{500, 4}, {std::nullopt, 2}}));
+  EXPECT_EQ(r.train.gradient_accumulation_steps, 4);
+  const std::string place = "/schedule/accumulation_stages";
+  EXPECT_THAT(error_in(stages("[]")), HasSubstr(place + ": found []"));
+  EXPECT_THAT(error_in(stages(R"([{"until_step": 5, "steps": 4}])")), HasSubstr(place + "/0/until_step: found 5"));
+  EXPECT_THAT(error_in(stages(R"([{"steps": 4}, {"steps": 2}])")), HasSubstr(place + "/0/until_step: not given"));
+  EXPECT_THAT(error_in(stages(R"([{"until_step": 5}, {"until_step": 5}, {"steps": 2}])")),
+              HasSubstr(place + "/1/until_step: found 5, expected more than 5"));
+  EXPECT_THAT(error_in(stages(R"([{"steps": 0}])")), HasSubstr(place + "/0/steps: found 0"));
+  EXPECT_THAT(error_in(stages(two, R"({"gradient_accumulation_steps": 2})")),
+              AllOf(HasSubstr(place), HasSubstr("/train/gradient_accumulation_steps 2")));
+  EXPECT_THAT(error_in(stages(two, R"({"global_batch_size": 4})")),
+              AllOf(HasSubstr(place), HasSubstr("/train/global_batch_size 4")));
+  EXPECT_THAT(error_of([&] {
+                load_sets({"train.gradient_accumulation_steps=4", R"(schedule.accumulation_stages=[{"steps": 4}])"});
+              }),
+              HasSubstr("only one of the two"));
+
+  // A later layer replaces the alternative, also in a printed recipe.
+  const auto printed = print_recipe(r);
+  EXPECT_EQ(load(printed), r);
+  const auto plain = load(printed, Command::kLoraFinetune, {"train.gradient_accumulation_steps=3"});
+  EXPECT_EQ(plain.schedule.accumulation_stages, std::nullopt);
+  EXPECT_EQ(plain.train.gradient_accumulation_steps, 3);
+  const auto other = load(printed, Command::kLoraFinetune, {R"(schedule.accumulation_stages=[{"steps": 7}])"});
+  EXPECT_EQ(other.train.gradient_accumulation_steps, 7);
+}
+
+TEST_F(RecipeTest, EmbeddingCacheNeedsAFrozenTower) {
+  const auto cache = R"({"data": {"embedding_cache": "dir"}})";
+  EXPECT_EQ(load(cache).data.embedding_cache, "dir");
+  EXPECT_THAT(error_of([&] { load(cache, Command::kPretrain, {"freeze.vision_tower=false"}); }),
+              AllOf(HasSubstr("/data/embedding_cache"), HasSubstr("/freeze/vision_tower false")));
+  EXPECT_THAT(error_of([&] { load(cache, Command::kLoraFinetune, {"lora.vision_target_modules=[\"q_proj\"]"}); }),
+              AllOf(HasSubstr("/data/embedding_cache"), HasSubstr("/lora/vision_target_modules")));
+}
+
 TEST_F(RecipeTest, SettingsWithoutEffectWarn) {
   EXPECT_THAT(log_of([&] { load(R"({"precision": {"loss_scale": 8}})"); }),
               HasSubstr("precision.loss_scale has no effect"));
@@ -152,14 +195,14 @@ TEST_F(RecipeTest, QuantisationTypesGoWithTheirBits) {
 
 TEST_F(RecipeTest, FeaturesToComeAreRefusedByName) {
   for (const auto setting :
-       {"parallel.tensor=2", "parallel.strategy=zero3", "precision.norms=bf16", "data.packing=true",
-        "image.adaptive={}", "image.token_pruning={\"keep_ratio\":0.5}", "data.embedding_cache=dir",
-        "memory.on_oom=shard", "freeze.stages=[{}]", "image.aspect_ratio=dynamic", "data.format=webdataset",
-        "memory.attention=window:256", "schedule.accumulation_stages=[{\"steps\": 2}]"})
+       {"parallel.tensor=2", "parallel.strategy=zero3", "precision.norms=bf16", "image.adaptive={}",
+        "image.token_pruning={\"keep_ratio\":0.5}", "memory.on_oom=shard", "freeze.stages=[{}]",
+        "image.aspect_ratio=dynamic", "data.format=webdataset", "memory.attention=window:256"})
     EXPECT_THAT(error_of([&] { load_sets({setting}); }), HasSubstr("not available yet")) << setting;
   EXPECT_THAT(error_of([&] { load_sets({"generation.kv_cache=int8"}, Command::kInfer); }),
               HasSubstr("not available yet"));
-  EXPECT_THAT(error_of([&] { load_sets({"packing=true"}); }), HasSubstr("/data/packing: true is not available yet"));
+  EXPECT_THAT(error_of([&] { load_sets({"image_max_pixels=5"}); }),
+              HasSubstr("/image/max_pixels: 5 is not available yet"));
 }
 
 TEST_F(RecipeTest, AvailabilityTableNamesRealKeysAndAllowsTheDefaults) {

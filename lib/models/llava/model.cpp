@@ -12,16 +12,22 @@
 namespace vlmtune {
 namespace {
 
-/// Tiles that go through a frozen tower together; more only cost memory.
+/// Tiles of a picture that go through the tower together; more only cost memory.
 constexpr int64_t kTilesAtOnce = 8;
+
+constexpr std::string_view kTowerPrefix = "model.vision_tower.";
+
+Tensor joined(const std::vector<Tensor>& parts) { return parts.size() == 1 ? parts[0] : torch::cat(parts, 0); }
 
 }  // namespace
 
-LlavaModel::LlavaModel(const LlavaConfig& config) : config_(config), language_model_(config.text) {
+LlavaModel::LlavaModel(const LlavaConfig& config, LlavaParts parts)
+    : config_(config), parts_(parts), language_model_(config.text) {
   const auto& text = config_.text;
   if (!text.tie_word_embeddings) lm_head_ = Linear(text.hidden_size, text.vocab_size, false);
   if (!config_.vision) return;
-  vision_tower_ = std::make_unique<Vit>(*config_.vision, config_.num_vision_layers());
+  if (parts != LlavaParts::kWithoutTower)
+    vision_tower_ = std::make_unique<Vit>(*config_.vision, config_.num_vision_layers());
   int64_t width = config_.vision->hidden_size * static_cast<int64_t>(config_.feature_states.size());
   for (int64_t i = 0; i < config_.projector.num_linears; ++i) {
     projector_.emplace_back(width, text.hidden_size, config_.projector.bias);
@@ -56,26 +62,46 @@ Tensor LlavaModel::pack_next(const Tensor& tiles, ImageSize original) const {
   return torch::cat({tiles[0], torch::cat({grid, newline}, 1).flatten(0, 1)}, 0);
 }
 
+bool LlavaModel::leaves_out(const std::string& name) const {
+  const bool of_tower = name.starts_with(kTowerPrefix);
+  return parts_ == LlavaParts::kTower ? !of_tower : parts_ == LlavaParts::kWithoutTower && of_tower;
+}
+
+Tensor LlavaModel::tile_features(const Tensor& pixels, torch::ScalarType type, const TrainingMode& mode) const {
+  VLMTUNE_CHECK(vision_tower_ != nullptr, "pixels for a model without vision tower");
+  const MemoryScope scope(MemoryCategory::kVisionActivations);
+  const auto encode = [&](const Tensor& tiles) {
+    const auto cast = [&] {
+      const MemoryScope inputs(MemoryCategory::kInputs);
+      return tiles.to(type);
+    }();
+    auto states = vision_tower_->hidden_states(to_device(cast, vision_tower_->device()), config_.feature_states,
+                                               mode.vision_checkpointing, mode.training);
+    if (!config_.keep_class_token)
+      for (auto& state : states) state = state.narrow(1, 1, state.size(1) - 1);
+    return states.size() == 1 ? states[0] : torch::cat(states, -1);  // [N, P, F]
+  };
+  std::vector<Tensor> parts;
+  for (int64_t begin = 0; begin < pixels.size(0); begin += kTilesAtOnce)
+    parts.push_back(encode(pixels.narrow(0, begin, std::min(kTilesAtOnce, pixels.size(0) - begin))));
+  return joined(parts);
+}
+
 std::vector<Tensor> LlavaModel::encode_images(const ImageInputs& images, torch::ScalarType type,
                                               const TrainingMode& mode) const {
   if (images.num_tiles.empty()) return {};
   const MemoryScope scope(MemoryCategory::kVisionActivations);
-  VLMTUNE_CHECK(has_vision(), "images for a model without vision tower");
-  const auto encode = [&](const Tensor& pixels) {
-    const auto cast = [&] {
-      const MemoryScope inputs(MemoryCategory::kInputs);
-      return pixels.to(type);
-    }();
-    auto states = vision_tower_->hidden_states(to_device(cast, language_model_.embed_tokens.device()),
-                                               config_.feature_states, mode.vision_checkpointing, mode.training);
-    if (!config_.keep_class_token)
-      for (auto& state : states) state = state.narrow(1, 1, state.size(1) - 1);
-    return states.size() == 1 ? states[0] : torch::cat(states, -1);  // [N, P, D]
+  const auto run_tower = [&] {
+    std::vector<Tensor> parts;
+    int64_t begin = 0;
+    for (const int64_t tiles : images.num_tiles) {
+      parts.push_back(tile_features(images.pixels.narrow(0, begin, tiles), type, mode));
+      begin += tiles;
+    }
+    return joined(parts);
   };
-  std::vector<Tensor> parts;
-  for (int64_t begin = 0; begin < images.pixels.size(0); begin += kTilesAtOnce)
-    parts.push_back(encode(images.pixels.narrow(0, begin, std::min(kTilesAtOnce, images.pixels.size(0) - begin))));
-  const auto features = project(parts.size() == 1 ? parts[0] : torch::cat(parts, 0));
+  const auto features = project(
+      images.features.defined() ? to_device(images.features, language_model_.embed_tokens.device()) : run_tower());
   std::vector<Tensor> result;
   int64_t begin = 0;
   for (size_t i = 0; i < images.num_tiles.size(); ++i) {
@@ -124,10 +150,11 @@ Tensor LlavaModel::loss_sum(const Tensor& hidden, const Tensor& labels, int64_t 
 
 void LlavaModel::visit(const TensorVisitor& visitor) {
   const std::string root = "model.";
+  if (parts_ == LlavaParts::kTower) return vision_tower_->visit(std::string(kTowerPrefix), visitor);
   language_model_.visit(has_vision() ? root + "language_model." : root, visitor);
   if (!config_.text.tie_word_embeddings) lm_head_.visit("lm_head", visitor);
   if (!has_vision()) return;
-  vision_tower_->visit(root + "vision_tower.", visitor);
+  if (vision_tower_) vision_tower_->visit(std::string(kTowerPrefix), visitor);
   for (size_t i = 0; i < projector_.size(); ++i)
     projector_[i].visit(root + "multi_modal_projector.linear_" + std::to_string(i + 1), visitor);
   if (image_newline_.defined()) visitor(root + "image_newline", image_newline_);
@@ -135,10 +162,11 @@ void LlavaModel::visit(const TensorVisitor& visitor) {
 
 void LlavaModel::visit_linears(const LinearVisitor& visitor) {
   const std::string root = "model.";
+  if (parts_ == LlavaParts::kTower) return vision_tower_->visit_linears(std::string(kTowerPrefix), visitor);
   language_model_.visit_linears(has_vision() ? root + "language_model." : root, visitor);
   if (!config_.text.tie_word_embeddings) visitor("lm_head", lm_head_);
   if (!has_vision()) return;
-  vision_tower_->visit_linears(root + "vision_tower.", visitor);
+  if (vision_tower_) vision_tower_->visit_linears(std::string(kTowerPrefix), visitor);
   for (size_t i = 0; i < projector_.size(); ++i)
     visitor(root + "multi_modal_projector.linear_" + std::to_string(i + 1), projector_[i]);
 }
@@ -152,11 +180,11 @@ void LlavaModel::stream_weight(const std::string& name, const Tensor& on_device,
 
 void LlavaModel::end_streaming() {
   visit([&](const std::string&, Tensor& tensor) {
-    for (const auto* stream : {language_model_.stream.get(), has_vision() ? vision_tower_->stream.get() : nullptr})
+    for (const auto* stream : {language_model_.stream.get(), vision_tower_ ? vision_tower_->stream.get() : nullptr})
       if (stream != nullptr) tensor = stream->source_of(tensor);
   });
   language_model_.stream.reset();
-  if (has_vision()) vision_tower_->stream.reset();
+  if (vision_tower_) vision_tower_->stream.reset();
 }
 
 }  // namespace vlmtune

@@ -13,6 +13,7 @@ namespace vlmtune {
 /// The pictures of a batch, in the order of their slots (row by row).
 struct ImageInputs {
   Tensor pixels;                   ///< [N, C, S, S], the tiles of all pictures one after the other
+  Tensor features;                 ///< [N, P, F] in place of pixels: what tile_features made of them
   std::vector<int64_t> num_tiles;  ///< tiles of each picture
   std::vector<ImageSize> sizes;    ///< original size of each picture
 };
@@ -23,9 +24,16 @@ struct TrainingMode {
   RecomputePolicy language_checkpointing = {}, vision_checkpointing = {};
 };
 
+/// What of a model is there: the features of pictures take the tower alone, training from features takes the rest.
+enum class LlavaParts { kAll, kTower, kWithoutTower };
+
 class LlavaModel {
  public:
-  explicit LlavaModel(const LlavaConfig& config);
+  explicit LlavaModel(const LlavaConfig& config, LlavaParts parts = LlavaParts::kAll);
+
+  /// What the projector reads of a picture: pixels [N, C, S, S] of its tiles -> the tower's selected states [N, P, F], in
+  /// `type`. The numbers of a picture do not depend on others.
+  Tensor tile_features(const Tensor& pixels, torch::ScalarType type, const TrainingMode& mode) const;
 
   /// Projected features of each picture [image tokens, D].
   std::vector<Tensor> encode_images(const ImageInputs& images, torch::ScalarType type, const TrainingMode& mode) const;
@@ -37,7 +45,9 @@ class LlavaModel {
   Tensor loss_sum(const Tensor& hidden, const Tensor& labels, int64_t chunk_tokens) const;
 
   const Decoder& language_model() const { return language_model_; }
-  bool has_vision() const { return vision_tower_ != nullptr; }
+  bool has_vision() const { return config_.vision.has_value(); }
+  /// Whether a tensor of the whole model is not in the parts that are there.
+  bool leaves_out(const std::string& tensor_name) const;
   const LlavaConfig& config() const { return config_; }
   /// The head's weight [V, D]: the embedding's own tensor when tied.
   const Tensor& head_weight() const {
@@ -60,6 +70,7 @@ class LlavaModel {
   Tensor pack_next(const Tensor& tiles, ImageSize original) const;
 
   LlavaConfig config_;
+  LlavaParts parts_;
   Decoder language_model_;
   Linear lm_head_;
   std::unique_ptr<Vit> vision_tower_;

@@ -28,6 +28,7 @@ class Vit {
   void visit(const std::string& prefix, const TensorVisitor& visitor);
   void visit_linears(const std::string& prefix, const LinearVisitor& visitor);
   const VitConfig& config() const { return config_; }
+  torch::Device device() const { return patch_weight_.device(); }
 
   std::unique_ptr<WeightStream> stream;  ///< of the blocks' weights, if they are not kept
 
