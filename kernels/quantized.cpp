@@ -7,6 +7,7 @@
 #include "kernels/composed.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/quantized_product.h"
 #include "kernels/dynamic_values.h"
 #include "kernels/linear.h"
 #include "kernels/tensors.h"
@@ -65,6 +66,57 @@ Tensor dequantize_part(const Tensor& codes, const Tensor& scales, const std::opt
   return y;
 }
 
+/// Every scale in fp32.
+Tensor whole_scales(const Tensor& scales, const Tensor& nested, const Tensor& offset) {
+  if (!nested.defined()) return scales;
+  auto whole = torch::empty(scales.sizes(), nested.options());
+  if (whole.is_meta()) return whole;
+  at::parallel_for(0, scales.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
+    const auto values = scales_of(scales, nested, offset, 1, begin, end);
+    std::copy(values.begin(), values.end(), whole.data_ptr<float>() + begin);
+  });
+  return whole;
+}
+
+bool is_tiled(const Tensor& x) {
+  return kernel_device(x) == torch::kCPU && x.scalar_type() == torch::kBFloat16 && !is_composed(x) && x.numel() > 0 &&
+         cpu::multiplies_quantized(x.numel() / x.size(-1), x.size(-1));
+}
+
+/// x weightᵀ + bias, or x weight if `transposed`, a tile of the weight at a time.
+Tensor tiled_product(const Tensor& any_x, const Tensor& codes, const Tensor& scales,
+                     const std::optional<Tensor>& nested, const std::optional<Tensor>& offset, int64_t quant_type,
+                     int64_t block, int64_t out, int64_t in, bool transposed, const std::optional<Tensor>& bias) {
+  const auto x = any_x.contiguous();
+  auto shape = x.sizes().vec();
+  shape.back() = transposed ? in : out;
+  auto y = torch::empty(shape, x.options());
+  const auto whole = whole_scales(scales, nested.value_or(Tensor()), offset.value_or(Tensor()));
+  const int64_t rows = x.numel() / x.size(-1);
+  const auto scratch =
+      torch::empty({at::get_num_threads(), cpu::quantized_product_scratch(rows)}, x.options().dtype(torch::kByte));
+  if (x.is_meta()) return y;
+  const cpu::QuantizedMatrix weight{static_cast<QuantType>(quant_type), out, in, block, codes.const_data_ptr(),
+                                    whole.const_data_ptr<float>()};
+  const auto* added = bias ? bias->const_data_ptr<c10::BFloat16>() : nullptr;
+  const int64_t stripes = (shape.back() + cpu::kProductColumns - 1) / cpu::kProductColumns;
+  at::parallel_for(0, stripes, 1, [&](int64_t begin, int64_t end) {
+    auto* own = reinterpret_cast<std::byte*>(scratch[at::get_thread_num()].data_ptr<uint8_t>());
+    for (int64_t stripe = begin; stripe < end; ++stripe)
+      cpu::quantized_product(x.const_data_ptr<c10::BFloat16>(), rows, weight, transposed, added,
+                             stripe * cpu::kProductColumns, y.data_ptr<c10::BFloat16>(), own);
+  });
+  return y;
+}
+
+Tensor call_tiled_product(const Tensor& x, const QuantizedWeight& weight, bool transposed, const Tensor& bias) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::quantized_product", "").typed<decltype(tiled_product)>();
+  return op.call(x, weight.codes, weight.scales, optional_tensor(weight.nested_scales), optional_tensor(weight.offset),
+                 static_cast<int64_t>(weight.type), weight.block, weight.out, weight.in, transposed,
+                 optional_tensor(bias));
+}
+
 /// Fills in 8-bit codes of the scales.
 void quantize_scales(const Tensor& scales, QuantizedWeight& weight) {
   weight.offset = scales.mean();
@@ -113,9 +165,18 @@ TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
       "dequantize(Tensor codes, Tensor scales, Tensor? nested, Tensor? offset, int quant_type, int block, int "
       "row_size, "
       "int[] part, ScalarType type) -> Tensor");
+  library.def(
+      "quantized_product(Tensor x, Tensor codes, Tensor scales, Tensor? nested, Tensor? offset, int quant_type, int "
+      "block, int out, int row_size, bool transposed, Tensor? bias) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(vlmtune, CPU, library) { library.impl("dequantize", dequantize_part); }
-TORCH_LIBRARY_IMPL(vlmtune, Meta, library) { library.impl("dequantize", dequantize_part); }
+TORCH_LIBRARY_IMPL(vlmtune, CPU, library) {
+  library.impl("dequantize", dequantize_part);
+  library.impl("quantized_product", tiled_product);
+}
+TORCH_LIBRARY_IMPL(vlmtune, Meta, library) {
+  library.impl("dequantize", dequantize_part);
+  library.impl("quantized_product", tiled_product);
+}
 
 QuantizedPtr empty_quantized(int64_t out, int64_t in, QuantType type, bool double_quant, int64_t block,
                              torch::Device device) {
@@ -179,6 +240,7 @@ Tensor dequantize(const QuantizedWeight& weight, torch::ScalarType type) {
 }
 
 Tensor quantized_product(const Tensor& x, const QuantizedWeight& weight, const Tensor& bias) {
+  if (is_tiled(x)) return call_tiled_product(x, weight, false, bias);
   return in_parts(x, weight.out, part_length(x, weight.out, weight.in), [&](int64_t first, int64_t count) {
     const auto rows = dequantize(weight, {first, count, 0, weight.in}, x.scalar_type());
     return linear_product(x, rows, bias.defined() ? bias.narrow(0, first, count) : bias);
@@ -186,6 +248,7 @@ Tensor quantized_product(const Tensor& x, const QuantizedWeight& weight, const T
 }
 
 Tensor quantized_input_gradient(const Tensor& dy, const QuantizedWeight& weight) {
+  if (is_tiled(dy)) return call_tiled_product(dy, weight, true, {});
   return in_parts(dy, weight.in, part_length(dy, weight.in, weight.out), [&](int64_t first, int64_t count) {
     return linear_product(dy, dequantize(weight, {0, weight.out, first, count}, dy.scalar_type()).t());
   });

@@ -41,9 +41,9 @@ struct WeightPart {
 torch::Tensor dequantize(const QuantizedWeight& weight, const WeightPart& part, torch::ScalarType type);
 torch::Tensor dequantize(const QuantizedWeight& weight, torch::ScalarType type);
 
-/// x weightᵀ + bias [..., out] for x [..., in], without a graph; some rows of the weight exist in x's type at a time.
+/// x weightᵀ + bias [..., out] for x [..., in], without a graph; a part of the weight exists in x's type at a time.
 torch::Tensor quantized_product(const torch::Tensor& x, const QuantizedWeight& weight, const torch::Tensor& bias);
-/// dy weight [..., in] for dy [..., out], without a graph; some columns of the weight exist in dy's type at a time.
+/// dy weight [..., in] for dy [..., out], without a graph; a part of the weight exists in dy's type at a time.
 torch::Tensor quantized_input_gradient(const torch::Tensor& dy, const QuantizedWeight& weight);
 
 /// x weightᵀ + bias, differentiable in x.

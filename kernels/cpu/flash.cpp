@@ -1,11 +1,10 @@
 #include "kernels/cpu/flash.h"
 
-#include <ATen/native/CPUBlas.h>
-
 #include <algorithm>
 #include <type_traits>
 
 #include "kernels/cpu/arithmetic.h"
+#include "kernels/cpu/brgemm.h"
 
 namespace vlmtune::kernels::cpu {
 namespace {
@@ -20,32 +19,6 @@ constexpr float kLowest = -1e30f;
 
 int64_t round_up(int64_t n) { return (n + kUnit - 1) / kUnit * kUnit; }
 
-/// Whether the processor multiplies bf16 itself; where it does not, fp32 products are faster.
-bool multiplies_bf16() {
-#if defined(__x86_64__)
-  static const bool yes = __builtin_cpu_supports("avx512bf16");
-  return yes;
-#else
-  return false;
-#endif
-}
-
-// The right operand b [k, n] of a product lies in rows of fp32, or in pairs of bf16 rows whose elements alternate
-// ([k/2][n][2]), as bf16 instructions take them.
-
-void product(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
-             int64_t ldc, bool add) {
-  at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, a, b, c, /*is_vnni=*/false);
-}
-void product(int64_t m, int64_t n, int64_t k, const BFloat16* a, int64_t lda, const BFloat16* b, int64_t ldb, float* c,
-             int64_t ldc, bool add) {
-  at::native::cpublas::brgemm(m, n, k, lda, ldb, ldc, add, a, b, c, /*is_vnni=*/true);
-}
-
-VLMTUNE_INLINE uint32_t pair(BFloat16 low, BFloat16 high) {
-  return static_cast<uint32_t>(low.x) | static_cast<uint32_t>(high.x) << 16;
-}
-
 /// `count` rows of x to adjacent ones of C, `padded` in all.
 template <typename T, typename C>
 VLMTUNE_INLINE void copy_rows_loop(const T* x, int64_t stride, int64_t count, int64_t size, C* y, int64_t padded) {
@@ -57,32 +30,6 @@ VLMTUNE_INLINE void copy_rows_loop(const T* x, int64_t stride, int64_t count, in
         store(y + row * size + i, load(x[row * stride + i]));
     }
   std::memset(static_cast<void*>(y + count * size), 0, static_cast<size_t>((padded - count) * size) * sizeof(C));
-}
-
-/// y [size, ldy] = x [rows, size] transposed.
-template <typename C>
-VLMTUNE_INLINE void transpose_loop(const C* x, int64_t rows, int64_t size, C* y, int64_t ldy) {
-  for (int64_t i = 0; i < size; ++i)
-    for (int64_t row = 0; row < rows; ++row) y[i * ldy + row] = x[row * size + i];
-}
-
-/// The right operand [size, rows] with a row length of kQueries from x [rows, size], of which it is the transpose.
-VLMTUNE_INLINE void transposed_operand_loop(const float* x, int64_t rows, int64_t size, float* y) {
-  transpose_loop(x, rows, size, y, kQueries);
-}
-VLMTUNE_INLINE void transposed_operand_loop(const BFloat16* x, int64_t rows, int64_t size, BFloat16* y) {
-  // Pairs of channels are adjacent in x already.
-  transpose_loop(reinterpret_cast<const uint32_t*>(x), rows, size / 2, reinterpret_cast<uint32_t*>(y), kQueries);
-}
-
-/// The right operand [rows, size] from x [rows, size].
-VLMTUNE_INLINE void operand_loop(const float* x, int64_t rows, int64_t size, float* y) {
-  std::memcpy(y, x, static_cast<size_t>(rows * size) * sizeof(float));
-}
-VLMTUNE_INLINE void operand_loop(const BFloat16* x, int64_t rows, int64_t size, BFloat16* y) {
-  auto* pairs = reinterpret_cast<uint32_t*>(y);
-  for (int64_t row = 0; row < rows; row += 2)
-    for (int64_t i = 0; i < size; ++i) pairs[row / 2 * size + i] = pair(x[row * size + i], x[(row + 1) * size + i]);
 }
 
 /// Stores rows `row` and `row + 1` of a right operand with a row length of kQueries.
@@ -182,7 +129,7 @@ VLMTUNE_CLONES void mask_scores(float* scores, int64_t rows, const Block& block,
     transpose_loop(x, rows, size, y, ldy);                                                                             \
   }                                                                                                                    \
   VLMTUNE_CLONES void transposed_operand(const C* x, int64_t rows, int64_t size, C* y) {                               \
-    transposed_operand_loop(x, rows, size, y);                                                                         \
+    transposed_operand_loop(x, rows, size, y, kQueries);                                                               \
   }                                                                                                                    \
   VLMTUNE_CLONES void operand(const C* x, int64_t rows, int64_t size, C* y) { operand_loop(x, rows, size, y); }        \
   VLMTUNE_CLONES void weigh(const float* scores, int64_t rows, const float* largest, float* total, C* weights) {       \

@@ -166,6 +166,12 @@ const std::vector<Op>& ops() {
          return Inputs{random({2, 5, 100}, t), representable(37, 100, t), random({37}, t)};
        },
        1},
+      {"quantized_linear, tiles", [](const Inputs& i) { return quantized_linear(i[0], quantize_again(i[1]), i[2]); },
+       [](const Inputs& i) { return torch::matmul(i[0], i[1].t()) + i[2]; },
+       [](torch::ScalarType t) {
+         return Inputs{random({5, 9, 100}, t), representable(38, 100, t), random({38}, t)};
+       },
+       1},
       {"lora_linear, quantized",
        [](const Inputs& i) {
          return lora_linear(i[0], {}, {{}, quantize_again(i[3])}, {}, i[1], i[2], 0.5);
@@ -401,6 +407,38 @@ TEST(Kernels, UpdatesAndFewBitsOnCudaAreTheCpus) {
       const WeightPart part{3, 50, 64, 64};
       expect_same(dequantize(*here, part, torch::kFloat), dequantize(*there, part, torch::kFloat), 0);
     }
+}
+
+/// Products in bf16, whose tiles are 64 columns by 256: sizes that fill none, some and many of them, and odd ones.
+TEST(QuantizedProducts, AreThoseOfTheWholeWeight) {
+  torch::manual_seed(5);
+  const int threads = at::get_num_threads();
+  const struct {
+    int64_t rows, out, in;
+  } shapes[] = {{32, 64, 256}, {33, 37, 100}, {100, 130, 600}, {1100, 70, 514},
+                {40, 33, 101}, {7, 64, 64},   {1, 37, 100}};
+  for (const auto type : {QuantType::kNf4, QuantType::kInt4, QuantType::kInt8})
+    for (const bool double_quant : {false, true})
+      for (const auto& [rows, out, in] : shapes) {
+        SCOPED_TRACE(
+            fmt::format("type {} double {}: {} x {} x {}", static_cast<int>(type), double_quant, rows, in, out));
+        const auto quantized = quantize(torch::randn({out, in}), type, double_quant);
+        const auto whole = dequantize(*quantized, torch::kBFloat16).to(torch::kDouble);
+        const auto x = torch::randn({rows, in}).to(torch::kBFloat16),
+                   dy = torch::randn({rows, out}).to(torch::kBFloat16);
+        const auto bias = torch::randn({out}).to(torch::kBFloat16);
+        const auto y = quantized_product(x, *quantized, bias), dx = quantized_input_gradient(dy, *quantized);
+        const auto expect_rounded = [](const Tensor& found, const Tensor& exact, const char* what) {
+          // Half a unit in the last of bf16's 8 bits, and fp32 sums.
+          const auto allowed = exact.abs() * 0x1p-8 + 1e-3;
+          EXPECT_TRUE(((found.to(torch::kDouble) - exact).abs() <= allowed).all().item<bool>()) << what;
+        };
+        expect_rounded(y, torch::matmul(x.to(torch::kDouble), whole.t()) + bias.to(torch::kDouble), "forward");
+        expect_rounded(dx, torch::matmul(dy.to(torch::kDouble), whole), "backward");
+        at::set_num_threads(threads == 1 ? 3 : 1);
+        EXPECT_TRUE(torch::equal(quantized_product(x, *quantized, bias), y)) << "another number of threads";
+        at::set_num_threads(threads);
+      }
 }
 
 }  // namespace
