@@ -31,11 +31,14 @@ cpu::HeadRows<T> head_rows(const Tensor& x) {
 }
 
 template <typename T>
-cpu::FlashInputs<T> flash_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias) {
+cpu::FlashInputs<T> flash_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias,
+                                 const Tensor& first_keys) {
   cpu::FlashBias<T> added{};
   if (bias.defined())
     added = {bias.data_ptr<T>(), bias.size(0) == 1 ? 0 : bias.stride(0), bias.stride(2), bias.stride(3)};
-  return {head_rows<const T>(q), head_rows<const T>(k), head_rows<const T>(v), added};
+  cpu::FirstKeys first{};
+  if (first_keys.defined()) first = {first_keys.data_ptr<int32_t>(), first_keys.stride(0)};
+  return {head_rows<const T>(q), head_rows<const T>(k), head_rows<const T>(v), added, first};
 }
 
 cpu::FlashShape flash_shape(const Tensor& q, const Tensor& k, bool causal) {
@@ -58,7 +61,8 @@ Tensor scratch_like(const Tensor& q, int64_t bytes) {
 
 /// y and the logarithm of each query's sum of exponentials [B, H, Tq].
 std::tuple<Tensor, Tensor> forward_cpu(const Tensor& q, const Tensor& k, const Tensor& v,
-                                       const std::optional<Tensor>& bias, bool causal) {
+                                       const std::optional<Tensor>& bias, const std::optional<Tensor>& first_keys,
+                                       bool causal) {
   const auto shape = flash_shape(q, k, causal);
   auto y = empty_transposed(q);
   auto log_sum = torch::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(torch::kFloat));
@@ -66,7 +70,7 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& q, const Tensor& k, const T
     using T = decltype(type);
     const auto scratch = scratch_like(q, cpu::flash_forward_scratch<T>(shape));
     if (q.is_meta() || q.numel() == 0) return;
-    const auto in = flash_inputs<T>(q, k, v, bias.value_or(Tensor()));
+    const auto in = flash_inputs<T>(q, k, v, bias.value_or(Tensor()), first_keys.value_or(Tensor()));
     for_each_pair(shape, scratch, [&](int64_t pair, std::byte* own) {
       cpu::flash_forward<T>(shape, in, pair, head_rows<T>(y), log_sum.data_ptr<float>(), own);
     });
@@ -76,14 +80,15 @@ std::tuple<Tensor, Tensor> forward_cpu(const Tensor& q, const Tensor& k, const T
 
 std::tuple<Tensor, Tensor, Tensor> backward_cpu(const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
                                                 const Tensor& y, const Tensor& log_sum,
-                                                const std::optional<Tensor>& bias, bool causal) {
+                                                const std::optional<Tensor>& bias,
+                                                const std::optional<Tensor>& first_keys, bool causal) {
   const auto shape = flash_shape(q, k, causal);
   auto dq = empty_transposed(q), dk = empty_transposed(k), dv = empty_transposed(v);
   cpu::dispatch_type(q, [&](auto type) {
     using T = decltype(type);
     const auto scratch = scratch_like(q, cpu::flash_backward_scratch<T>(shape));
     if (q.is_meta() || q.numel() == 0) return;
-    const auto in = flash_inputs<T>(q, k, v, bias.value_or(Tensor()));
+    const auto in = flash_inputs<T>(q, k, v, bias.value_or(Tensor()), first_keys.value_or(Tensor()));
     const cpu::FlashGradients<T> out{head_rows<T>(dq), head_rows<T>(dk), head_rows<T>(dv)};
     for_each_pair(shape, scratch, [&](int64_t pair, std::byte* own) {
       cpu::flash_backward<T>(shape, in, pair, head_rows<const T>(y), head_rows<const T>(dy), log_sum.data_ptr<float>(),
@@ -95,13 +100,13 @@ std::tuple<Tensor, Tensor, Tensor> backward_cpu(const Tensor& dy, const Tensor& 
 
 struct CpuAttention : torch::autograd::Function<CpuAttention> {
   static Tensor forward(AutogradContext* context, const Tensor& q_any, const Tensor& k_any, const Tensor& v_any,
-                        bool causal, const std::optional<Tensor>& any_bias) {
+                        bool causal, const std::optional<Tensor>& any_bias, const std::optional<Tensor>& first_keys) {
     static const auto op =
         c10::Dispatcher::singleton().findSchemaOrThrow("vlmtune::attention", "").typed<decltype(forward_cpu)>();
     const auto q = with_adjacent_channels(q_any), k = with_adjacent_channels(k_any), v = with_adjacent_channels(v_any);
     const auto bias = any_bias ? any_bias->to(q.scalar_type()) : Tensor();
-    const auto [y, log_sum] = op.call(q, k, v, optional_tensor(bias), causal);
-    context->save_for_backward({q, k, v, y, log_sum, bias});
+    const auto [y, log_sum] = op.call(q, k, v, optional_tensor(bias), first_keys, causal);
+    context->save_for_backward({q, k, v, y, log_sum, bias, first_keys.value_or(Tensor())});
     context->saved_data["causal"] = causal;
     return y;
   }
@@ -111,9 +116,10 @@ struct CpuAttention : torch::autograd::Function<CpuAttention> {
                                .findSchemaOrThrow("vlmtune::attention_backward", "")
                                .typed<decltype(backward_cpu)>();
     const auto saved = context->get_saved_variables();
-    const auto [dq, dk, dv] = op.call(with_adjacent_channels(gradients[0]), saved[0], saved[1], saved[2], saved[3],
-                                      saved[4], optional_tensor(saved[5]), context->saved_data["causal"].toBool());
-    return {dq, dk, dv, Tensor(), Tensor()};
+    const auto [dq, dk, dv] =
+        op.call(with_adjacent_channels(gradients[0]), saved[0], saved[1], saved[2], saved[3], saved[4],
+                optional_tensor(saved[5]), optional_tensor(saved[6]), context->saved_data["causal"].toBool());
+    return {dq, dk, dv, Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -142,6 +148,15 @@ Tensor one_query(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   return y;
 }
 
+/// What `first_keys` and `causal` say as a bias, for tensors that no loop of ours takes.
+Tensor packed_bias(const Tensor& q, const Tensor& k, bool causal, const Tensor& first_keys) {
+  const auto key = torch::arange(k.size(2), first_keys.options()).view({1, 1, 1, -1});
+  const auto query = torch::arange(q.size(2), first_keys.options()).view({1, 1, -1, 1});
+  auto hidden = key < first_keys.view({q.size(0), 1, -1, 1});
+  if (causal) hidden = hidden.logical_or(key > query);
+  return torch::zeros(hidden.sizes(), q.options()).masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+}
+
 /// LibTorch's CUDA kernels, named so that a dry run takes the same one.
 Tensor cuda_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const Tensor& bias) {
   const bool half = q.scalar_type() == torch::kBFloat16 || q.scalar_type() == torch::kHalf;
@@ -158,11 +173,11 @@ Tensor cuda_attention(const Tensor& q, const Tensor& k, const Tensor& v, bool ca
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(vlmtune, library) {
-  library.def("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, bool causal) -> (Tensor, Tensor)");
   library.def(
-      "attention_backward(Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y, Tensor log_sum, Tensor? bias, bool "
-      "causal) "
-      "-> (Tensor, Tensor, Tensor)");
+      "attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? first_keys, bool causal) -> (Tensor, Tensor)");
+  library.def(
+      "attention_backward(Tensor dy, Tensor q, Tensor k, Tensor v, Tensor y, Tensor log_sum, Tensor? bias, "
+      "Tensor? first_keys, bool causal) -> (Tensor, Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(vlmtune, CPU, library) {
   library.impl("attention", forward_cpu);
@@ -173,12 +188,17 @@ TORCH_LIBRARY_IMPL(vlmtune, Meta, library) {
   library.impl("attention_backward", backward_cpu);
 }
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const Tensor& bias) {
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal, const Tensor& bias,
+                 const Tensor& first_keys) {
   if (cpu::has_loop(q)) {
     const bool decoding =
         q.size(2) == 1 && !torch::GradMode::is_enabled() && q.stride(3) == 1 && k.stride(3) == 1 && v.stride(3) == 1;
-    return decoding ? one_query(q, k, v, bias) : CpuAttention::apply(q, k, v, causal, optional_tensor(bias));
+    return decoding && !first_keys.defined()
+               ? one_query(q, k, v, bias)
+               : CpuAttention::apply(q, k, v, causal, optional_tensor(bias), optional_tensor(first_keys));
   }
+  // In a dry run the kernels below stand for their variants for packed rows, which take the same memory.
+  if (first_keys.defined() && !q.is_meta()) return attention(q, k, v, false, packed_bias(q, k, causal, first_keys));
   // Transformers repeats the heads where there is an attention mask, as in training.
   if (is_composed(q) && torch::GradMode::is_enabled()) {
     const int64_t groups = q.size(1) / k.size(1);

@@ -56,20 +56,27 @@ struct Block {
   int64_t first_query;
   bool causal;
   float scale;
+  const int32_t* first_keys;  ///< of the block's queries; null: all see key 0
+  int64_t count_queries;
   /// The first query of the block that sees the key of a row.
   VLMTUNE_INLINE int64_t first_seeing(int64_t row) const {
     if (row >= count_keys) return kQueries;
     return causal ? std::max<int64_t>(0, first_key + row - first_query) : 0;
+  }
+  /// The first query behind those that see the key of a row; queries that fill up a block do not matter.
+  VLMTUNE_INLINE int64_t end_seeing(int64_t row) const {
+    if (first_keys == nullptr) return kQueries;
+    return std::upper_bound(first_keys, first_keys + count_queries, first_key + row) - first_keys;
   }
 };
 
 /// Scales the scores, hides what is not seen, and raises each query's `largest`.
 VLMTUNE_INLINE void mask_scores_loop(float* scores, int64_t rows, const Block& block, float* largest) {
   for (int64_t row = 0; row < rows; ++row) {
-    const auto first = static_cast<int32_t>(block.first_seeing(row));
+    const auto first = static_cast<int32_t>(block.first_seeing(row)), end = static_cast<int32_t>(block.end_seeing(row));
     float* s = scores + row * kQueries;
     for (int32_t i = 0; i < kQueries; ++i) {
-      const float value = i < first ? -INFINITY : s[i] * block.scale;
+      const float value = (i < first) | (i >= end) ? -INFINITY : s[i] * block.scale;
       s[i] = value;
       largest[i] = value > largest[i] ? value : largest[i];
     }
@@ -108,9 +115,10 @@ VLMTUNE_INLINE void differentiate_loop(const float* scores, const float* dp, int
     alignas(64) float gradients[2][kQueries];
     for (int64_t half = 0; half < 2; ++half) {
       const int64_t at = (row + half) * kQueries;
-      const auto first = static_cast<int32_t>(block.first_seeing(row + half));
+      const auto first = static_cast<int32_t>(block.first_seeing(row + half)),
+                 behind = static_cast<int32_t>(block.end_seeing(row + half));
       for (int32_t i = 0; i < kQueries; ++i) {
-        const float weight = i < first ? 0.0f : weight_of(scores[at + i] * block.scale - log_sum[i]);
+        const float weight = (i < first) | (i >= behind) ? 0.0f : weight_of(scores[at + i] * block.scale - log_sum[i]);
         gradients[half][i] = weight * (dp[at + i] - dot[i]) * scale;
         store(p + at + i, weight);
         store(ds + at + i, gradients[half][i]);
@@ -243,6 +251,14 @@ int64_t visible_keys(const FlashShape& s, int64_t first_query, int64_t count) {
   return s.causal ? std::min(s.keys, first_query + count) : s.keys;
 }
 
+/// The first keys of a block of queries; null where all see key 0.
+const int32_t* first_keys_of(const FirstKeys& keys, int64_t batch, int64_t first_query) {
+  return keys.data == nullptr ? nullptr : keys.data + batch * keys.batch_stride + first_query;
+}
+
+/// Where the keys begin that a block of queries looks at; the ones before are skipped.
+int64_t first_block(const int32_t* first_keys) { return first_keys == nullptr ? 0 : *first_keys / kKeys * kKeys; }
+
 template <typename T, typename C>
 void forward(const FlashShape& s, const FlashInputs<T>& in, int64_t pair, HeadRows<T> y, float* log_sum,
              std::byte* memory) {
@@ -257,22 +273,24 @@ void forward(const FlashShape& s, const FlashInputs<T>& in, int64_t pair, HeadRo
     for (int64_t first = 0; first < s.queries; first += kQueries) {
       const int64_t count = std::min(kQueries, s.queries - first), lanes = round_up(count);
       const int64_t visible = visible_keys(s, first, count);
+      const auto* first_keys = first_keys_of(in.first_keys, batch, first);
+      const int64_t begin = first_block(first_keys);
       copy_rows(in.q.row(batch, head, first), in.q.token_stride, count, d, w.rows, kQueries);
       transposed_operand(w.rows, kQueries, d, w.q);
       std::fill_n(w.largest, kQueries, kLowest);
       std::fill_n(w.total, kQueries, 0.0f);
-      for (int64_t key = 0; key < visible; key += kKeys) {
+      for (int64_t key = begin; key < visible; key += kKeys) {
         const int64_t rows = std::min(kKeys, keys - key);
-        const Block block{key, std::min(rows, s.keys - key), first, s.causal, s.scale};
+        const Block block{key, std::min(rows, s.keys - key), first, s.causal, s.scale, first_keys, count};
         float* scores = w.scores + key * kQueries;
         product(rows, lanes, d, w.k + key * d, d, w.q, kQueries, scores, kQueries, false);
         add_bias(in.bias, batch, block, count, scores);
         mask_scores(scores, rows, block, w.largest);
       }
-      for (int64_t key = 0; key < visible; key += kKeys) {
+      for (int64_t key = begin; key < visible; key += kKeys) {
         const int64_t rows = std::min(kKeys, keys - key);
         weigh(w.scores + key * kQueries, rows, w.largest, w.total, w.weights);
-        product(d, lanes, rows, w.v_transposed + key, keys, w.weights, kQueries, w.sums, kQueries, key > 0);
+        product(d, lanes, rows, w.v_transposed + key, keys, w.weights, kQueries, w.sums, kQueries, key > begin);
       }
       float* sums_of_head = log_sum + (batch * s.heads + head) * s.queries + first;
       for (int64_t i = 0; i < count; ++i) {
@@ -311,16 +329,18 @@ void backward(const FlashShape& s, const FlashInputs<T>& in, int64_t pair, HeadR
       for (int64_t i = 0; i < count; ++i)
         w.dot[i] = dot_product(y.row(batch, head, first + i), dy.row(batch, head, first + i), d);
       const int64_t visible = visible_keys(s, first, count);
-      for (int64_t key = 0; key < visible; key += kKeys) {
+      const auto* first_keys = first_keys_of(in.first_keys, batch, first);
+      const int64_t begin = first_block(first_keys);
+      for (int64_t key = begin; key < visible; key += kKeys) {
         const int64_t rows = std::min(kKeys, keys - key);
-        const Block block{key, std::min(rows, s.keys - key), first, s.causal, s.scale};
+        const Block block{key, std::min(rows, s.keys - key), first, s.causal, s.scale, first_keys, count};
         product(rows, lanes, d, w.k + key * d, d, w.q_transposed, kQueries, w.scores, kQueries, false);
         product(rows, lanes, d, w.v + key * d, d, w.dy_transposed, kQueries, w.dp, kQueries, false);
         add_bias(in.bias, batch, block, count, w.scores);
         differentiate(w.scores, w.dp, rows, block, w.log_sum, w.dot, s.scale, w.p, w.ds, w.ds_operand);
         product(rows, d, lanes, w.p, kQueries, w.dy, d, w.dv + key * d, d, true);
         product(rows, d, lanes, w.ds, kQueries, w.q, d, w.dk + key * d, d, true);
-        product(d, lanes, rows, w.k_transposed + key, keys, w.ds_operand, kQueries, w.dq, kQueries, key > 0);
+        product(d, lanes, rows, w.k_transposed + key, keys, w.ds_operand, kQueries, w.dq, kQueries, key > begin);
       }
       store_queries(w.dq, w.ones, count, d, out.dq.row(batch, head, first), out.dq.token_stride);
     }

@@ -30,10 +30,17 @@ struct FlashBias {
   int64_t batch_stride, query_stride, key_stride;
 };
 
+/// The first key that each query sees, [batch, queries], never falling along the queries of a row; data null: key 0.
+struct FirstKeys {
+  const int32_t* data;
+  int64_t batch_stride;
+};
+
 template <typename T>
 struct FlashInputs {
   HeadRows<const T> q, k, v;
   FlashBias<T> bias;
+  FirstKeys first_keys;
 };
 
 template <typename T>

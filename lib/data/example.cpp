@@ -136,24 +136,31 @@ auto naming(const Row& row, Work&& work) {
 
 }  // namespace
 
-Example ExampleBuilder::build(const Row& row, Skip* skip) const {
+ExampleBuilder::Draft ExampleBuilder::training_draft(const Row& row, Skip* skip, bool keep_files) const {
   *skip = Skip::kNone;
-  return naming(row, [&] {
-    Draft draft = this->draft(row, row.messages, false, true);
-    Example& example = draft.example;
-    if (static_cast<int64_t>(example.ids.size()) > options_.max_length) {
-      if (options_.over_length == OverLength::kCutText)
-        cut_to(example, options_.max_length);
-      else
-        *skip = Skip::kTooLong;
-    }
-    count_labels(example);
-    if (*skip == Skip::kNone && example.label_tokens == 0) *skip = Skip::kNoLabels;
-    if (*skip == Skip::kNone) return finish(row, std::move(draft));
-    Example none;
-    none.id = row.id;
-    return none;
-  });
+  Draft draft = this->draft(row, row.messages, false, keep_files);
+  Example& example = draft.example;
+  if (static_cast<int64_t>(example.ids.size()) > options_.max_length) {
+    if (options_.over_length == OverLength::kCutText)
+      cut_to(example, options_.max_length);
+    else
+      *skip = Skip::kTooLong;
+  }
+  count_labels(example);
+  if (*skip == Skip::kNone && example.label_tokens == 0) *skip = Skip::kNoLabels;
+  if (*skip != Skip::kNone) {
+    example = Example();
+    example.id = row.id;
+  }
+  return draft;
+}
+
+Example ExampleBuilder::build(const Row& row, Skip* skip) const {
+  return naming(row, [&] { return finish(row, training_draft(row, skip, true)); });
+}
+
+Example ExampleBuilder::measure(const Row& row, Skip* skip) const {
+  return naming(row, [&] { return training_draft(row, skip, false).example; });
 }
 
 Example ExampleBuilder::build(const Row& row) const {

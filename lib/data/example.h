@@ -22,10 +22,11 @@ struct Example {
   std::vector<int64_t> ids;     // [L]; an image of N tokens is N copies of image_token_id
   std::vector<int64_t> labels;  // [L]; the id itself where trained, else kIgnoreLabel. The shift by one is the model's
   std::vector<ProcessedImage> images;
-  std::vector<int64_t> image_starts;   // [images] position of each image's first token
-  std::vector<int64_t> image_lengths;  // [images] its number of tokens
-  int64_t image_tokens = 0;            // sum of image_lengths
-  int64_t label_tokens = 0;            // trained positions, without position 0, which nothing predicts
+  std::vector<int64_t> image_starts;      // [images] position of each image's first token
+  std::vector<int64_t> image_lengths;     // [images] its number of tokens
+  std::vector<int64_t> sample_starts{0};  // position of each sample's first token; more than one in a packed row
+  int64_t image_tokens = 0;               // sum of image_lengths
+  int64_t label_tokens = 0;               // trained positions, without position 0, which nothing predicts
   bool truncated = false;
   int64_t num_bytes() const;
 };
@@ -67,6 +68,9 @@ class ExampleBuilder {
   /// As above; input_error instead of a reason.
   Example build(const Row& row) const;
 
+  /// The training sample as build gives it, but for its pictures, which are not decoded. Errors: as build.
+  Example measure(const Row& row, Skip* skip) const;
+
   /// For inference: the conversation up to its last user turn with the generation prompt, no labels.
   /// A last assistant turn is left out. Errors: input_error, also when longer than max_length.
   Example build_prompt(const Row& row) const;
@@ -79,6 +83,7 @@ class ExampleBuilder {
  private:
   struct Draft;
   Draft draft(const Row& row, const std::vector<Message>& messages, bool for_answer, bool keep_files) const;
+  Draft training_draft(const Row& row, Skip* skip, bool keep_files) const;
   Example finish(const Row& row, Draft&& draft) const;
 
   ExampleOptions options_;

@@ -1,15 +1,19 @@
 #include "lib/data/loader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <unordered_set>
+#include <utility>
 
 #include "lib/base/errors.h"
+#include "lib/base/interrupt.h"
 #include "lib/base/log.h"
+#include "lib/data/packing.h"
 
 namespace vlmtune {
 namespace {
@@ -58,6 +62,12 @@ class ItemStream {
     issue_epoch_ = epoch;
     issue_position_ = position;
     rows_ = {};
+  }
+
+  /// The step ahead takes about so many samples.
+  void expect(int64_t samples) {
+    const std::lock_guard lock(mutex_);
+    samples_of_a_step_ = samples;
   }
 
   /// The next item.
@@ -112,8 +122,7 @@ class ItemStream {
   /// Samples under way are taken to be as large as the largest so far.
   bool has_room() const {
     if (queue_.empty()) return true;
-    const int64_t most =
-        std::max<int64_t>(2 * options_.micro_batch_size * options_.accumulation(0), 2 * options_.num_workers);
+    const int64_t most = std::max<int64_t>(2 * samples_of_a_step_, 2 * options_.num_workers);
     return static_cast<int64_t>(queue_.size()) < most &&
            ready_bytes_ + (building_ + 1) * largest_ <= options_.prefetch_bytes;
   }
@@ -157,6 +166,7 @@ class ItemStream {
   std::vector<uint32_t> rows_;               // order of issue_epoch_
   int64_t issue_epoch_ = 0, issue_position_ = 0;
   int64_t ready_bytes_ = 0, building_ = 0, largest_ = 0;
+  int64_t samples_of_a_step_ = options_.micro_batch_size * options_.accumulation(0);
   bool stopping_ = false;
 };
 
@@ -175,9 +185,10 @@ class BatchLoader::Impl {
   }
 
   std::optional<StepBatch> next() {
-    const int64_t wanted = accumulation(step_) * options_.micro_batch_size;
+    RowPacker packer = new_packer(step_);
     StepBatch batch;
-    while (batch.samples < wanted) {
+    std::vector<Example> rows;
+    while (!packer.full()) {
       if (position_ == rows_per_epoch_) {
         if (batch.samples > 0) break;
         if (epoch_samples_ == 0)
@@ -187,14 +198,31 @@ class BatchLoader::Impl {
         position_ = epoch_samples_ = 0;
       }
       if (options_.num_epochs >= 0 && epoch_ >= options_.num_epochs) return std::nullopt;
-      Item item = stream_.take();
+      Item item = waiting_ ? *std::exchange(waiting_, std::nullopt) : stream_.take();
+      if (accept(item)) {
+        const auto row = packer.place(static_cast<int64_t>(item.example.ids.size()));
+        if (!row) {
+          waiting_ = std::move(item);
+          break;
+        }
+        count(batch, item.example);
+        if (*row == rows.size())
+          rows.push_back(std::move(item.example));
+        else
+          append_sample(rows[*row], std::move(item.example));
+      }
       ++position_;
-      if (accept(item)) add(batch, std::move(item.example));
+    }
+    for (Example& row : rows) {
+      if (batch.micro.empty() || static_cast<int64_t>(batch.micro.back().size()) == options_.micro_batch_size)
+        batch.micro.emplace_back();
+      batch.micro.back().push_back(std::move(row));
     }
     epoch_samples_ += batch.samples;
     batch.epoch = epoch_;
     batch.position_after = position_;
     ++step_;
+    stream_.expect(batch.samples);
     return batch;
   }
 
@@ -205,6 +233,7 @@ class BatchLoader::Impl {
     epoch_ = epoch;
     position_ = position;
     step_ = step;
+    waiting_.reset();
     epoch_samples_ = position;  // a run that came this far had usable rows
     if (position == rows_per_epoch_)
       stream_.restart(epoch + 1, 0);
@@ -212,15 +241,10 @@ class BatchLoader::Impl {
       stream_.restart(epoch, position);
   }
 
-  int64_t steps_per_epoch() const {
-    const int64_t per_step = accumulation(0) * options_.micro_batch_size;
-    return (rows_per_epoch_ + per_step - 1) / per_step;
-  }
-
-  int64_t total_steps(int64_t epochs) const {
+  int64_t total_steps(int64_t epochs) {
+    if (options_.packing && lengths_.empty()) lengths_ = measure_rows();
     int64_t step = 0;
-    for (int64_t epoch = 0; epoch < epochs; ++epoch)
-      for (int64_t left = rows_per_epoch_; left > 0; ++step) left -= accumulation(step) * options_.micro_batch_size;
+    for (int64_t epoch = 0; epoch < epochs; ++epoch) step += options_.packing ? packed_steps(epoch, step) : steps(step);
     return step;
   }
 
@@ -231,6 +255,50 @@ class BatchLoader::Impl {
     const int count = options_.accumulation(step);
     VLMTUNE_CHECK(count >= 1, "step {} has no micro-batches", step);
     return count;
+  }
+
+  RowPacker new_packer(int64_t step) const {
+    return {accumulation(step) * options_.micro_batch_size, options_.packing ? builder_.options().max_length : 0};
+  }
+
+  /// Steps of an epoch that begins with step `first`.
+  int64_t steps(int64_t first) const {
+    int64_t step = first;
+    for (int64_t left = rows_per_epoch_; left > 0; ++step) left -= accumulation(step) * options_.micro_batch_size;
+    return step - first;
+  }
+
+  int64_t packed_steps(int64_t epoch, int64_t first) const {
+    int64_t step = first;
+    std::optional<RowPacker> packer;
+    for (const uint32_t row : epoch_order(dataset_, order_options(), epoch)) {
+      if (lengths_[row] == 0) continue;
+      if (packer && packer->place(lengths_[row])) continue;
+      packer = new_packer(step++);
+      packer->place(lengths_[row]);
+    }
+    return step - first;
+  }
+
+  /// Tokens of each row; 0 for one that cannot be used.
+  std::vector<int64_t> measure_rows() const {
+    std::vector<int64_t> lengths(static_cast<size_t>(dataset_.size()));
+    std::atomic<int64_t> next = 0;
+    const auto measure = [&] {
+      for (int64_t row; (row = next++) < dataset_.size() && interrupt_signal() == 0;) {
+        try {
+          Skip skip = Skip::kNone;
+          lengths[static_cast<size_t>(row)] =
+              static_cast<int64_t>(builder_.measure(dataset_.row(row), &skip).ids.size());
+        } catch (const UserError&) {  // next() names it
+        }
+      }
+    };
+    std::vector<std::thread> workers;
+    for (int i = 0; i < options_.num_workers; ++i) workers.emplace_back(measure);
+    if (workers.empty()) measure();
+    for (std::thread& worker : workers) worker.join();
+    return lengths;
   }
 
   OrderOptions order_options() const {
@@ -269,14 +337,11 @@ class BatchLoader::Impl {
     return false;
   }
 
-  void add(StepBatch& batch, Example example) const {
+  static void count(StepBatch& batch, const Example& example) {
     batch.samples += 1;
     batch.tokens += static_cast<int64_t>(example.ids.size());
     batch.image_tokens += example.image_tokens;
     batch.label_tokens += example.label_tokens;
-    if (batch.micro.empty() || static_cast<int64_t>(batch.micro.back().size()) == options_.micro_batch_size)
-      batch.micro.emplace_back();
-    batch.micro.back().push_back(std::move(example));
   }
 
   const Dataset dataset_;
@@ -285,7 +350,9 @@ class BatchLoader::Impl {
   const int64_t rows_per_epoch_;
   ItemStream stream_;
   int64_t epoch_ = 0, position_ = 0, step_ = 0;
-  int64_t epoch_samples_ = 0;  // taken from the current epoch
+  int64_t epoch_samples_ = 0;     // taken from the current epoch
+  std::optional<Item> waiting_;   // the sample that did not fit into the step before
+  std::vector<int64_t> lengths_;  // of measure_rows
   std::unordered_set<int64_t> skipped_;
   LoaderCounts counts_;
 };
@@ -295,7 +362,6 @@ BatchLoader::BatchLoader(Dataset dataset, const ExampleBuilder& builder, LoaderO
 BatchLoader::~BatchLoader() = default;
 std::optional<StepBatch> BatchLoader::next() { return impl_->next(); }
 void BatchLoader::seek(int64_t epoch, int64_t position, int64_t step) { impl_->seek(epoch, position, step); }
-int64_t BatchLoader::steps_per_epoch() const { return impl_->steps_per_epoch(); }
 int64_t BatchLoader::total_steps(int64_t epochs) const { return impl_->total_steps(epochs); }
 const LoaderCounts& BatchLoader::counts() const { return impl_->counts(); }
 

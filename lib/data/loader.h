@@ -13,7 +13,7 @@
 
 namespace vlmtune {
 
-using MicroBatch = std::vector<Example>;
+using MicroBatch = std::vector<Example>;  // rows
 
 /// What one optimizer step trains on.
 struct StepBatch {
@@ -24,7 +24,9 @@ struct StepBatch {
 };
 
 struct LoaderOptions {
-  int64_t micro_batch_size = 1;
+  int64_t micro_batch_size = 1;  // rows
+  /// Rows hold as many samples as fit into the builder's max_length (lib/data/packing.h).
+  bool packing = false;
   /// Micro-batches of optimizer step `step` (from 0, counted over the whole run).
   std::function<int(int64_t step)> accumulation = [](int64_t) { return 1; };
   uint64_t seed = 42;
@@ -60,10 +62,8 @@ class BatchLoader {
   /// seek(0, 0, 0) is the start.
   void seek(int64_t epoch, int64_t position, int64_t step);
 
-  /// Optimizer steps of an epoch, assuming that no row is skipped and the accumulation stays as at step 0.
-  int64_t steps_per_epoch() const;
-
   /// Steps of `epochs` whole epochs from the start, with the accumulation of each step; assumes that no row is skipped.
+  /// With packing every row of the data is measured the first time; rows whose pictures are damaged count here alone.
   int64_t total_steps(int64_t epochs) const;
 
   const LoaderCounts& counts() const;

@@ -11,7 +11,7 @@ AttentionMask decoder_mask(int64_t queries, int64_t past, const std::vector<int6
   const int64_t keys = past + queries;
   const bool padded = std::any_of(left_padding.begin(), left_padding.end(), [](int64_t n) { return n > 0; });
   const bool windowed = window > 0 && window < keys;
-  if (!padded && !windowed && (past == 0 || queries == 1)) return {.causal = queries > 1, .bias = {}};
+  if (!padded && !windowed && (past == 0 || queries == 1)) return {.causal = queries > 1, .bias = {}, .first_keys = {}};
   const auto query = torch::arange(past, keys).view({1, queries, 1});  // slots, padding counted
   const auto key = torch::arange(keys).view({1, 1, keys});
   auto seen = key <= query;  // [1, Tq, Tk]
@@ -23,7 +23,13 @@ AttentionMask decoder_mask(int64_t queries, int64_t past, const std::vector<int6
   }
   const auto bias = torch::zeros(seen.sizes(), like.device(torch::kCPU))
                         .masked_fill_(seen.logical_not(), -std::numeric_limits<float>::infinity());
-  return {.causal = false, .bias = to_device(bias.unsqueeze(1), like.device())};
+  return {.causal = false, .bias = to_device(bias.unsqueeze(1), like.device()), .first_keys = {}};
+}
+
+AttentionMask packed_mask(const Tensor& first_keys, int64_t window, torch::Device device) {
+  if (window <= 0) return {.causal = true, .bias = {}, .first_keys = to_device(first_keys, device)};
+  const auto begin = torch::arange(1 - window, first_keys.size(1) + 1 - window, torch::kInt);
+  return {.causal = true, .bias = {}, .first_keys = to_device(torch::maximum(first_keys, begin), device)};
 }
 
 Attention::Attention(const AttentionOptions& o)
@@ -47,7 +53,7 @@ Tensor Attention::forward(const Tensor& x, const RopeTables* rope, const Attenti
     k = kernels::rope(k, rope->cos, rope->sin);
   }
   if (cache != nullptr) std::tie(k, v) = cache->append(layer, k, v);
-  const auto y = kernels::attention(q, k, v, mask.causal, mask.bias);  // [B, H, T, d]
+  const auto y = kernels::attention(q, k, v, mask.causal, mask.bias, mask.first_keys);  // [B, H, T, d]
   return o_proj.forward(y.transpose(1, 2).reshape({batch, tokens, options.num_heads * head_dim}), training);
 }
 

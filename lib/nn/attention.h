@@ -10,12 +10,17 @@ namespace vlmtune {
 struct AttentionMask {
   bool causal = false;  ///< query t sees keys 0..t; only when queries and keys are the same tokens
   Tensor bias;          ///< [B or 1, 1, Tq, Tk] added to the scores (0 or -inf), in the queries' type; undefined: none
+  Tensor first_keys;    ///< [B, Tq] int32: the first key that each query sees; undefined: key 0
 };
 
 /// The mask of a decoder call: `queries` new tokens after `past` cached ones. Row b ignores its first left_padding[b]
 /// keys; with a window, a query sees the `window` last keys including itself. No bias is made where `causal` says it all.
 AttentionMask decoder_mask(int64_t queries, int64_t past, const std::vector<int64_t>& left_padding, int64_t window,
                            torch::TensorOptions like);
+
+/// The mask of rows with several samples: `first_keys` [B, T] (int32, on the CPU) says where each token's sample starts. A
+/// window makes them start later.
+AttentionMask packed_mask(const Tensor& first_keys, int64_t window, torch::Device device);
 
 struct AttentionOptions {
   int64_t hidden_size = 0, num_heads = 0, num_key_value_heads = 0, head_dim = 0;

@@ -363,7 +363,9 @@ LoaderOptions loader_options(const Recipe& recipe) {
   };
   options.seed = static_cast<uint64_t>(recipe.train.seed);
   options.shuffle = recipe.train.shuffle;
-  options.group_by_modality_length = recipe.data.group_by_modality_length && recipe.train.shuffle;
+  options.packing = recipe.data.packing;
+  options.group_by_modality_length =
+      recipe.data.group_by_modality_length && recipe.train.shuffle && !recipe.data.packing;
   options.num_workers = static_cast<int>(recipe.data.num_workers);
   options.bad_sample_budget = recipe.data.bad_sample_budget;
   return options;

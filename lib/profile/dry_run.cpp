@@ -7,6 +7,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
+#include "lib/data/packing.h"
 #include "lib/generate/generate.h"
 #include "lib/image/anyres.h"
 #include "lib/memory/scope.h"
@@ -110,6 +111,39 @@ int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
   return most;
 }
 
+/// Pictures of the fullest row among those that the first samples of the data are packed into; as many as fit where there is
+/// no data to look at.
+int64_t most_images_packed(const Recipe& recipe, Command command, const LlavaConfig& config, int64_t most_of_a_sample) {
+  if (most_of_a_sample == 0) return 0;
+  const auto& files = recipe.data.train;
+  const bool has_data =
+      !files.empty() && std::all_of(files.begin(), files.end(), [](const auto& file) { return fs::exists(file.path); });
+  const fs::path dir = recipe.model.path;
+  if (!has_data || !(fs::exists(dir / "tokenizer.json") || fs::exists(dir / "tokenizer.model")))
+    return recipe.data.max_length / config.image_tokens(largest_picture(config));
+  constexpr int64_t kSamplesLookedAt = 2000;
+  Recipe here = recipe;
+  here.hardware = Hardware();
+  const auto inputs = assemble_inputs(here, command);
+  const ExampleBuilder builder(inputs.example_options(here));
+  const auto dataset = open_training_data(here);
+  int64_t most = 0, images = 0;
+  RowPacker packer(1, recipe.data.max_length);
+  for (int64_t i = 0; i < std::min(dataset.size(), kSamplesLookedAt); ++i) {
+    Skip skip = Skip::kNone;
+    const auto sample = builder.measure(dataset.row(i), &skip);
+    const auto length = static_cast<int64_t>(sample.ids.size());
+    if (!packer.place(length)) {
+      packer = RowPacker(1, recipe.data.max_length);
+      packer.place(length);
+      images = 0;
+    }
+    images += static_cast<int64_t>(sample.image_starts.size());
+    most = std::max(most, images);
+  }
+  return most;
+}
+
 /// What filling the embedding cache takes, before the model is there.
 void run_tower(const Recipe& recipe, const LlavaConfig& config) {
   const PhaseScope phase("embedding cache");
@@ -118,14 +152,16 @@ void run_tower(const Recipe& recipe, const LlavaConfig& config) {
                    to_scalar_type(recipe.precision.compute));
 }
 
-StepTime run_training(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts,
+StepTime run_training(const Recipe& recipe, Command command, const InputParts& inputs, const ModelParts& parts,
                       RooflineRecorder& roofline) {
   const auto options = step_options(recipe, inputs);
   const auto optimizer = make_optimizer(recipe, *parts.model);
-  const std::vector<Example> rows(
-      static_cast<size_t>(recipe.train.per_device_batch_size),
-      longest_row(inputs.config, recipe.data.max_length, most_images(recipe, inputs.config),
-                  recipe.data.embedding_cache ? std::optional(options.compute_type) : std::nullopt));
+  int64_t images = most_images(recipe, inputs.config);
+  if (recipe.data.packing) images = most_images_packed(recipe, command, inputs.config, images);
+  auto row = longest_row(inputs.config, recipe.data.max_length, images,
+                         recipe.data.embedding_cache ? std::optional(options.compute_type) : std::nullopt);
+  if (recipe.data.packing) row.sample_starts.push_back(recipe.data.max_length / 2);
+  const std::vector<Example> rows(static_cast<size_t>(recipe.train.per_device_batch_size), row);
   // From the second micro-batch on, each takes what the one before took, in memory and in time.
   const int64_t micro_batches = recipe.train.gradient_accumulation_steps, run = std::min<int64_t>(2, micro_batches);
   std::vector<StepTime> begun;
@@ -239,7 +275,7 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
                     options.like_transformers ? KvCache::Growth::kExact : KvCache::Growth::kAhead);
       time = roofline.time();
     } else {
-      time = run_training(recipe, inputs, parts, roofline);
+      time = run_training(recipe, command, inputs, parts, roofline);
     }
     result.report = new_report(recipe, command, options.context_bytes.value_or(recipe.hardware.context_bytes));
     if (rates.bytes > 0) result.report.time = time;

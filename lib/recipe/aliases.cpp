@@ -85,6 +85,7 @@ constexpr Alias kAliases[] = {
     {"truncation_strategy", "data", "truncation", truncation_name},
     {"group_by_modality_length", "data", "group_by_modality_length"},
     {"packing", "data", "packing"},
+    {"neat_packing", "data", "packing"},
     {"dataloader_num_workers", "data", "num_workers"},
     {"image_aspect_ratio", "image", "aspect_ratio"},
     {"image_grid_pinpoints", "image", "grid_pinpoints"},

@@ -7,7 +7,6 @@ namespace {
 
 constexpr Availability kTable[] = {
     {"/data/format", "auto|llava|sharegpt|messages|qwen-vl"},
-    {"/data/packing", "false"},
     {"/image/aspect_ratio", "model|square|pad|anyres|anyres_max_N"},
     {"/image/min_pixels", "null"},
     {"/image/max_pixels", "null"},

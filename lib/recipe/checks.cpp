@@ -107,6 +107,8 @@ void check_training(const Recipe& r, Command command, const std::string& origin)
         "{}: /data/embedding_cache: found \"{}\" beside /lora/vision_target_modules, expected null: the features of a "
         "tower that trains change",
         origin, *r.data.embedding_cache);
+  if (r.data.packing && r.data.group_by_modality_length)
+    log_warning("{}: data.group_by_modality_length has no effect with data.packing", origin);
   if (r.schedule.accumulation_stages) check_stages(*r.schedule.accumulation_stages, origin);
   if (r.schedule.warmup_steps.value_or(0) > 0 && r.schedule.warmup_ratio > 0)
     throw usage_error("{}: /schedule/warmup_steps: found {} beside warmup_ratio {}, expected only one of the two",

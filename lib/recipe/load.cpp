@@ -23,6 +23,8 @@ Recipe implied_defaults(const Object& document, Command command) {
     recipe.quantization.type = QuantizationType::kInt8;
   if (const Value* name = find_setting(document, "optimizer", "name"); name != nullptr && *name == Value("lion"))
     recipe.optimizer.betas = {0.9, 0.99};  // the paper's
+  const Value* packing = find_setting(document, "data", "packing");
+  if (packing != nullptr && *packing == Value(true)) recipe.data.group_by_modality_length = false;
   if (find_setting(document, "schedule", "warmup_steps") != nullptr) recipe.schedule.warmup_ratio = 0;
   return recipe;
 }

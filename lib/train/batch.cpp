@@ -1,6 +1,7 @@
 #include "lib/train/batch.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lib/memory/scope.h"
 #include "lib/train/embedding_cache.h"
@@ -9,6 +10,22 @@ namespace vlmtune {
 namespace {
 
 constexpr size_t kBlock = 8;
+
+void separate_samples(const std::vector<Example>& rows, ModelBatch& batch) {
+  const auto tokens = batch.ids.size(1);
+  batch.positions = torch::empty_like(batch.ids);
+  batch.first_keys = torch::empty(batch.ids.sizes(), torch::kInt);
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const auto& starts = rows[row].sample_starts;
+    const auto at = static_cast<int64_t>(row) * tokens;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const int64_t begin = starts[i],
+                    end = i + 1 < starts.size() ? starts[i + 1] : tokens;  // padding goes with the last
+      std::iota(batch.positions.data_ptr<int64_t>() + at + begin, batch.positions.data_ptr<int64_t>() + at + end, 0);
+      std::fill_n(batch.first_keys.data_ptr<int32_t>() + at + begin, end - begin, static_cast<int32_t>(begin));
+    }
+  }
+}
 
 /// All tiles one after the other.
 Tensor joined(const std::vector<Tensor>& pictures) {
@@ -32,6 +49,8 @@ ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, Padd
   ModelBatch batch{torch::full({rows, columns}, pad_id, torch::kLong),
                    torch::full({rows, columns}, kIgnoreLabel, torch::kLong),
                    {},
+                   {},
+                   {},
                    {}};
   std::vector<Tensor> pixels, features;
   for (int64_t row = 0; row < rows; ++row) {
@@ -53,6 +72,9 @@ ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, Padd
   }
   batch.images.pixels = joined(pixels);
   batch.images.features = joined(features);
+  const bool packed =
+      std::any_of(examples.begin(), examples.end(), [](const auto& row) { return row.sample_starts.size() > 1; });
+  if (packed) separate_samples(examples, batch);
   return batch;
 }
 

@@ -10,6 +10,9 @@ struct ModelBatch {
   Tensor labels;  // [B, T] int64, -100 where nothing is trained
   ImageInputs images;
   std::vector<int64_t> left_padding;  // [B], empty when padded on the right
+  // Of packed rows, whose samples are apart; undefined without.
+  Tensor positions = {};   // [B, T] int64, from each sample's start
+  Tensor first_keys = {};  // [B, T] int32, where the sample of a token starts
 };
 
 /// The pixels of a picture where they are [tiles, 3, S, S].

@@ -31,9 +31,11 @@ int64_t label_tokens(const ModelBatch& batch) {
 
 Tensor batch_loss_sum(const LlavaModel& model, const ModelBatch& batch, const StepOptions& options) {
   const auto embeds = model.embed(batch.ids, batch.images, options.compute_type, options.mode);  // [B, T, D]
-  const auto positions = torch::arange(batch.ids.size(1)).unsqueeze(0);                          // [1, T]
+  const auto positions =
+      batch.positions.defined() ? batch.positions : torch::arange(batch.ids.size(1)).unsqueeze(0);  // [B or 1, T]
   const auto hidden = model.language_model().forward(embeds, {.positions = positions,
                                                               .left_padding = {},
+                                                              .first_keys = batch.first_keys,
                                                               .training = options.mode.training,
                                                               .recompute = options.mode.language_checkpointing});
   return model.loss_sum(hidden, batch.labels, options.loss_chunk_tokens);

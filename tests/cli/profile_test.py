@@ -17,15 +17,15 @@ class Profile(program.Case):
     def setUp(self):
         self.number = 0
 
-    def write_data(self, images, count=4):
-        rows = [{"id": str(i), "conversations": [tiny.turn("human", "<image>" * images), tiny.turn("gpt", "a" * (LENGTH - 16 * images))]}
+    def write_data(self, images, count=4, length=LENGTH):
+        rows = [{"id": str(i), "conversations": [tiny.turn("human", "<image>" * images), tiny.turn("gpt", "a" * (length - 16 * images))]}
                 for i in range(count)]
         for row in rows:
             if images:
                 row["image"] = [f"{k}a.png" for k in range(images)]
             else:
                 row["conversations"][0]["value"] = "b"
-        path = self.dir / f"rows-{images}.json"
+        path = self.dir / f"rows-{images}-{count}-{length}.json"
         tiny.write_json(path, rows)
         return str(path)
 
@@ -54,7 +54,7 @@ class Profile(program.Case):
         path = self.write_recipe(f"{run.name}.json", recipe)
         program.run(command, "--recipe", path).expect(0)
         step = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
-        length = step["tokens"] // step["samples"]
+        length = step["tokens"] // (recipe["train"]["per_device_batch_size"] * recipe["train"]["gradient_accumulation_steps"])
         self.compare(name, self.predict(path, command, f"data.max_length={length}"), json.loads((run / "memory.json").read_text()))
 
     @classmethod
@@ -101,6 +101,19 @@ class Profile(program.Case):
         ]:
             with self.subTest(name):
                 self.check_training(name, command, images, **sections)
+
+    def test_packing(self):
+        lora = {"r": 4, "target_modules": "all-linear", "dropout": 0.1}
+        for name, command, images, sections in [
+            ("packed", "lora-finetune", 1, {"lora": lora}),
+            ("packed text bf16 checkpointing", "lora-finetune", 0, {"lora": lora, "precision": {"compute": "bf16", "parameters": "bf16"},
+                                                                  "memory": {"checkpointing": "full"}}),
+            ("packed full two images", "pretrain", 2, {"freeze": {"language_model": False}}),
+            ("packed from a cache", "lora-finetune", 1, {"lora": lora, "data": {"embedding_cache": str(self.dir / "packed-embeddings")}}),
+        ]:
+            with self.subTest(name):
+                data = {"train": [self.write_data(images, 100, 170)], "packing": True, "max_length": 1400, "group_by_modality_length": False}
+                self.check_training(name, command, images, **{**sections, "data": {**data, **sections.get("data", {})}})
 
     def test_inference(self):
         tokens = {}

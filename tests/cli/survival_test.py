@@ -99,6 +99,8 @@ class Survival(program.Case):
                                          schedule={"accumulation_stages": [{"until_step": 3, "steps": 4}, {"until_step": 6, "steps": 1}, {"steps": 2}]})
         del stages["train"]["gradient_accumulation_steps"]
         cls.kinds["stages"] = "lora-finetune", stages
+        cls.kinds["packed"] = "lora-finetune", program.training_recipe(
+            cls, lora={"r": 4, "dropout": 0.1}, data={"packing": True, "max_length": 400}, train={"max_steps": 6, "save_steps": 2, "per_device_batch_size": 1})
         cls.references = {}
 
     def setUp(self):
@@ -177,6 +179,13 @@ class Survival(program.Case):
         self.check_killed("stages", [in_a_checkpoint, random_sleep])
         for step in (2, 3, 6):
             self.check_stopped("stages", signal.SIGTERM, step)
+
+    def test_killed_with_packed_rows(self):
+        metrics = self.reference("packed")[1]["metrics"]
+        self.assertGreater(max(line["samples"] for line in metrics), 4)
+        self.assertGreater(metrics[-1]["epoch"], 1)
+        self.check_killed("packed", [in_a_checkpoint, random_sleep])
+        self.check_stopped("packed", signal.SIGTERM, 3)
 
     def stop(self, kind, number, after):
         """Sends a signal after so many steps to a run that then leaves a checkpoint; returns run and step."""

@@ -70,7 +70,7 @@ TEST_F(LoaderTest, HundredMicroBatchesByEightAreThirteenSteps) {
   auto settings = options(2);
   settings.num_epochs = 2;
   BatchLoader loader(rows(100), builder_, settings);
-  EXPECT_EQ(loader.steps_per_epoch(), 13);
+  EXPECT_EQ(loader.total_steps(1), 13);
   EXPECT_EQ(loader.total_steps(2), 26);
   std::vector<size_t> micro;
   std::vector<int64_t> epochs, seen;
@@ -145,6 +145,98 @@ TEST_F(LoaderTest, AccumulationMayChangeByStep) {
   while (auto batch = loader.next()) samples.push_back(batch->samples);
   EXPECT_THAT(samples, ElementsAre(4, 4, 2, 2, 1));
   EXPECT_EQ(loader.total_steps(1), 5);
+}
+
+TEST_F(LoaderTest, PackedRowsHoldEverySampleOnceWithinTheLimit) {
+  auto example_options = model_.options();
+  example_options.max_length = 60;
+  const ExampleBuilder builder(example_options);
+  auto settings = options(2);
+  settings.packing = true;
+  settings.num_epochs = 2;
+  settings.micro_batch_size = 2;
+  settings.accumulation = [](int64_t step) { return step < 2 ? 2 : 1; };
+  settings.bad_sample_budget = 0.1;
+  const Dataset data = rows(50, {4, 40});
+  BatchLoader loader(data, builder, settings);
+  const int64_t planned = loader.total_steps(2);
+  int64_t steps = 0;
+  std::vector<std::string> answers;
+  bool several = false;
+  while (auto batch = loader.next()) {
+    ASSERT_LE(batch->micro.size(), steps < 2 ? 2u : 1u);
+    ++steps;
+    int64_t samples = 0, labels = 0, tokens = 0;
+    for (const MicroBatch& micro : batch->micro) {
+      ASSERT_LE(micro.size(), 2u);
+      for (const Example& row : micro) {
+        ASSERT_LE(row.ids.size(), 60u);
+        several |= row.sample_starts.size() > 2;
+        samples += static_cast<int64_t>(row.sample_starts.size());
+        tokens += static_cast<int64_t>(row.ids.size());
+        int64_t trained = 0;
+        for (size_t t = 1; t < row.labels.size(); ++t) trained += row.labels[t] != kIgnoreLabel;
+        EXPECT_EQ(trained, row.label_tokens);
+        labels += trained;
+        for (const int64_t start : row.sample_starts) EXPECT_EQ(row.labels[static_cast<size_t>(start)], kIgnoreLabel);
+        ASSERT_EQ(row.images.size(), row.image_starts.size());
+        for (size_t i = 0; i < row.images.size(); ++i)
+          for (int64_t t = 0; t < row.image_lengths[i]; ++t)
+            EXPECT_EQ(row.ids[static_cast<size_t>(row.image_starts[i] + t)], test::kImage);
+        std::string answer;
+        for (const int64_t label : row.labels)
+          if (label == test::kEos)
+            answers.push_back(std::exchange(answer, ""));
+          else if (label != kIgnoreLabel)
+            answer += static_cast<char>(label);
+      }
+    }
+    EXPECT_EQ(batch->samples, samples);
+    EXPECT_EQ(batch->label_tokens, labels);
+    EXPECT_EQ(batch->tokens, tokens);
+  }
+  EXPECT_TRUE(several);
+  EXPECT_EQ(steps, planned);
+  std::sort(answers.begin(), answers.end());
+  std::vector<std::string> expected;
+  for (int i = 0; i < 50; ++i)
+    if (i != 4 && i != 40) expected.insert(expected.end(), 2, std::to_string(i));
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(answers, expected);
+}
+
+TEST_F(LoaderTest, PackingDoesNotDependOnWorkersAndResumes) {
+  auto example_options = model_.options();
+  example_options.max_length = 70;
+  const ExampleBuilder builder(example_options);
+  const Dataset data = rows(37, {7, 20});
+  auto settings = options(0);
+  settings.packing = true;
+  settings.num_epochs = 3;
+  settings.accumulation = [](int64_t) { return 2; };
+  settings.bad_sample_budget = 1;
+  const auto describe = [](const StepBatch& batch) {
+    std::string text = fmt::format("{} {}", batch.epoch, batch.position_after);
+    for (const MicroBatch& micro : batch.micro)
+      for (const Example& row : micro)
+        text += ::testing::PrintToString(row.ids) + ::testing::PrintToString(row.sample_starts);
+    return text;
+  };
+  BatchLoader whole(data, builder, settings);
+  std::vector<std::pair<int64_t, int64_t>> places{{0, 0}};
+  std::vector<std::string> steps;
+  while (auto batch = whole.next()) {
+    places.emplace_back(batch->epoch, batch->position_after);
+    steps.push_back(describe(*batch));
+  }
+  settings.num_workers = 3;
+  BatchLoader resumed(data, builder, settings);
+  for (size_t step = 0; step < steps.size(); ++step) {
+    resumed.seek(places[step].first, places[step].second, static_cast<int64_t>(step));
+    for (size_t after = step; after < steps.size(); ++after)
+      ASSERT_EQ(describe(*resumed.next()), steps[after]) << "from step " << step;
+    ASSERT_FALSE(resumed.next());
+  }
 }
 
 TEST_F(LoaderTest, TheNextRowTakesASkippedPlace) {

@@ -68,6 +68,37 @@ Tensor plain_attention(const Inputs& i, bool causal) {
   return torch::matmul(scores.softmax(-1), v);
 }
 
+/// Packed rows of these lengths: where the sample of each token starts [B, T].
+Tensor starts_of(const std::vector<std::vector<int32_t>>& rows) {
+  std::vector<Tensor> all;
+  for (const auto& lengths : rows) {
+    std::vector<int32_t> starts;
+    for (const int32_t length : lengths)
+      starts.insert(starts.end(), static_cast<size_t>(length), static_cast<int32_t>(starts.size()));
+    all.push_back(torch::tensor(starts, torch::kInt));
+  }
+  return torch::stack(all);
+}
+
+/// Causal attention within each sample.
+Tensor plain_packed_attention(Inputs i, const Tensor& starts) {
+  const auto key = torch::arange(i[1].size(2)).view({1, 1, 1, -1});
+  i.push_back(torch::zeros({starts.size(0), 1, starts.size(1), starts.size(1)}, i[0].options())
+                  .masked_fill(key < starts.view({starts.size(0), 1, -1, 1}), -1e300));
+  return plain_attention(i, true);
+}
+
+Op packed_attention(const char* name, const Tensor& starts, int64_t heads, int64_t kv_heads, int64_t size) {
+  const int64_t batch = starts.size(0), tokens = starts.size(1);
+  return {name, [=](const Inputs& i) { return attention(i[0], i[1], i[2], true, {}, starts); },
+          [=](const Inputs& i) { return plain_packed_attention(i, starts); },
+          [=](torch::ScalarType t) {
+            return Inputs{random({batch, heads, tokens, size}, t), random({batch, kv_heads, tokens, size}, t),
+                          random({batch, kv_heads, tokens, size}, t)};
+          },
+          3};
+}
+
 const std::vector<Op>& ops() {
   static const std::vector<Op> table = {
       {"rms_norm", [](const Inputs& i) { return rms_norm(i[0], i[1], 1e-5); },
@@ -122,6 +153,9 @@ const std::vector<Op>& ops() {
          return Inputs{random({2, 2, 70, 7}, t), random({2, 1, 33, 7}, t), random({2, 1, 33, 7}, t), bias};
        },
        3},
+      packed_attention("attention, packed, odd lengths", starts_of({{1, 5, 3, 2}, {11}}), 4, 2, 8),
+      packed_attention("attention, packed, blocks are skipped", starts_of({{70, 1, 63, 130, 37}}), 3, 1, 72),
+      packed_attention("attention, packed, starts at blocks", starts_of({{64, 128, 9}, {128, 72, 1}}), 2, 2, 7),
       {"linear", [](const Inputs& i) { return linear(i[0], i[1], i[2]); },
        [](const Inputs& i) { return torch::matmul(i[0], i[1].t()) + i[2]; },
        [](torch::ScalarType t) {
@@ -264,6 +298,34 @@ TEST(Kernels, GradientsAreFiniteDifferences) {
             << op.name << ", input " << i << ", element " << k;
       }
     }
+  }
+}
+
+TEST(Kernels, PackedSamplesAttendAsIfAlone) {
+  torch::manual_seed(6);
+  const std::vector<int64_t> lengths{70, 1, 63, 130, 37};
+  const auto starts = starts_of({{70, 1, 63, 130, 37}});
+  for (const auto type : {torch::kFloat, torch::kBFloat16}) {
+    const auto whole = [&] { return random({1, 2, 301, 16}, type).requires_grad_(true); };
+    const std::vector<Tensor> packed{whole(), whole(), whole()};
+    const auto y = attention(packed[0], packed[1], packed[2], true, {}, starts);
+    const auto dy = torch::randn_like(y);
+    y.backward(dy);
+    std::vector<std::vector<Tensor>> expected(4);  // y and the gradients, sample by sample
+    int64_t begin = 0;
+    for (const int64_t length : lengths) {
+      std::vector<Tensor> alone;
+      for (const auto& x : packed) alone.push_back(x.detach().narrow(2, begin, length).clone().requires_grad_(true));
+      const auto own = attention(alone[0], alone[1], alone[2], true, {});
+      own.backward(dy.narrow(2, begin, length));
+      expected[0].push_back(own.detach());
+      for (size_t i = 0; i < 3; ++i) expected[i + 1].push_back(alone[i].grad());
+      begin += length;
+    }
+    const double tolerance = type == torch::kFloat ? 1e-5 : 2e-2;
+    expect_near(y.detach(), to_double(torch::cat(expected[0], 2)), tolerance, "y");
+    for (size_t i = 0; i < 3; ++i)
+      expect_near(packed[i].grad(), to_double(torch::cat(expected[i + 1], 2)), tolerance, "gradient");
   }
 }
 

@@ -34,10 +34,12 @@ Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
   const int64_t tokens = x.size(1), past = call.cache != nullptr ? call.cache->length() : 0;
   const int64_t longest = call.positions.max().item<int64_t>() + 1;
   const auto rope = rope_tables(config_.rope, call.positions, longest, x.options());
-  const auto full = decoder_mask(tokens, past, call.left_padding, 0, x.options());
-  const auto window = config_.sliding_window > 0
-                          ? decoder_mask(tokens, past, call.left_padding, config_.sliding_window, x.options())
-                          : full;
+  const auto mask_of = [&](int64_t window) {
+    return call.first_keys.defined() ? packed_mask(call.first_keys, window, x.device())
+                                     : decoder_mask(tokens, past, call.left_padding, window, x.options());
+  };
+  const auto full = mask_of(0);
+  const auto window = config_.sliding_window > 0 ? mask_of(config_.sliding_window) : full;
   if ((call.recompute.anything() || stream) && torch::GradMode::is_enabled()) x = require_input_grad(x);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];

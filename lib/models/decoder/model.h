@@ -20,6 +20,7 @@ struct DecoderBlock {
 struct DecoderCall {
   Tensor positions;                   ///< [B or 1, T] int64 on the CPU
   std::vector<int64_t> left_padding;  ///< padding slots before each row's first token; empty: none
+  Tensor first_keys = {};  ///< [B, T] int32 on the CPU, as in AttentionMask; undefined where no row is packed
   KvCache* cache = nullptr;
   bool training = false;           ///< dropout on
   RecomputePolicy recompute = {};  ///< in backward
