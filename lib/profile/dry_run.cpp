@@ -1,6 +1,7 @@
 #include "lib/profile/dry_run.h"
 
 #include <algorithm>
+#include <set>
 
 #include "kernels/composed.h"
 #include "kernels/device.h"
@@ -96,7 +97,8 @@ int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
   if (recipe.data.train.empty()) return 1;
   for (const auto& source : recipe.data.train)
     if (!fs::exists(source.path)) {
-      log_info("{} is not there: one picture a row is assumed", source.path);
+      static std::set<std::string> said;  // a plan is many dry runs
+      if (said.insert(source.path).second) log_info("{} is not there: one picture a row is assumed", source.path);
       return 1;
     }
   constexpr int64_t kRowsLookedAt = 20000;

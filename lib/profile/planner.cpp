@@ -57,8 +57,11 @@ FittingPlan plan_memory(const Recipe& recipe, Command command, const std::set<st
     else if (technique.may_be_planned && technique.applies(recipe, command))
       for (const char* key : technique.keys)
         if (key != nullptr && fixed.contains(key)) plan.kept.emplace_back(key);
+  std::vector<Recipe> seen;  // some techniques do nothing beside or without others
   const auto look = [&](Subset subset) {
     const auto changed = with(fastest, subset);
+    if (std::find(seen.begin(), seen.end(), changed) != seen.end()) return false;
+    seen.push_back(changed);
     auto report = dry_run(changed, command, options).report;
     const int64_t bytes = report.figures.total_bytes();
     const double seconds = report.seconds();
@@ -83,8 +86,9 @@ FittingPlan plan_memory(const Recipe& recipe, Command command, const std::set<st
   for (size_t i = 0; i < techniques().size(); ++i) {
     const auto& technique = techniques()[i];
     if (!is_free(technique) || technique.is_on(fastest, command)) continue;
+    const size_t trials = plan.trials.size();
     look(Subset{1} << i);
-    const auto& alone = plan.trials.back();
+    const auto& alone = plan.trials.size() > trials ? plan.trials.back() : base;
     const size_t before = sets.size();
     for (size_t k = 0; k < before; ++k)
       sets.push_back({sets[k].techniques | Subset{1} << i, sets[k].bytes + base.total_bytes - alone.total_bytes,

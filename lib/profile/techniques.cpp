@@ -127,7 +127,7 @@ constexpr Technique kTechniques[] = {
      [](const Recipe& r, Command c) {
        return trains(c) && r.hardware.device != "cpu" && r.memory.checkpointing != "none";
      },
-     [](Recipe& r) { r.memory.offload.activations = "cpu"; },
+     [](Recipe& r) { r.memory.offload.activations = r.memory.checkpointing == "none" ? "none" : "cpu"; },
      [](Recipe& r) { r.memory.offload.activations = "none"; }},
     {"16-bit weights",
      {"/precision/parameters", nullptr},
