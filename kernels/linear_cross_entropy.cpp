@@ -11,7 +11,7 @@ using torch::autograd::variable_list;
 
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                        int64_t chunk, bool need_hidden, bool need_weight) {
+                        int64_t chunk, bool need_hidden, bool need_weight, const TiedGradient& tied) {
     const auto used = weight.to(hidden.scalar_type());
     auto total = torch::zeros({}, hidden.options().dtype(torch::kFloat));
     Tensor d_hidden = need_hidden ? torch::empty_like(hidden) : Tensor();
@@ -31,24 +31,31 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       if (need_weight) d_weight += linear_product(d_logits.t(), h.t()).to(torch::kFloat);
     }
     context->save_for_backward({d_hidden, need_weight ? d_weight.to(weight.scalar_type()) : Tensor()});
+    if (tied) context->saved_data["tied"] = c10::IValue::make_capsule(c10::make_intrusive<TiedGradientHolder>(tied));
     return total;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto scaled = [&](const Tensor& t) { return t.defined() ? t * gradients[0].to(t.scalar_type()) : Tensor(); };
-    return {scaled(saved[0]), scaled(saved[1]), Tensor(), Tensor(), Tensor(), Tensor()};
+    auto d_weight = scaled(saved[1]);
+    if (const auto holder = context->saved_data["tied"]; !holder.isNone() && d_weight.defined())
+      *c10::static_intrusive_pointer_cast<TiedGradientHolder>(holder.toCapsule())->gradient =
+          std::exchange(d_weight, Tensor());
+    return {scaled(saved[0]), d_weight, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk) {
+Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets, int64_t chunk,
+                            const TiedGradient& tied) {
   if (hidden.size(0) == 0) return hidden.sum().to(torch::kFloat);  // no supervised token: zero, still part of the graph
   // Asked here, since a function that is not recorded knows nothing of its inputs' needs.
   const bool recorded = torch::GradMode::is_enabled();
   return LinearCrossEntropyFunction::apply(hidden, weight, targets, chunk > 0 ? chunk : hidden.size(0),
-                                           recorded && hidden.requires_grad(), recorded && weight.requires_grad());
+                                           recorded && hidden.requires_grad(), recorded && weight.requires_grad(),
+                                           tied);
 }
 
 }  // namespace vlmtune::kernels

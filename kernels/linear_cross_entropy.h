@@ -1,6 +1,6 @@
 // Output projection and cross entropy in one, a chunk of tokens at a time, so that the [tokens, vocabulary] logits never exist.
 #pragma once
-#include <torch/torch.h>
+#include "kernels/embedding.h"
 
 namespace vlmtune::kernels {
 
@@ -9,6 +9,6 @@ namespace vlmtune::kernels {
 /// tokens' logits exist at a time, and gradients are computed in the forward pass, chunk by chunk.
 /// Differentiable in hidden and weight.
 torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
-                                   const torch::Tensor& targets, int64_t chunk);
+                                   const torch::Tensor& targets, int64_t chunk, const TiedGradient& tied = {});
 
 }  // namespace vlmtune::kernels

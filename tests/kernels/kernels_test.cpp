@@ -405,6 +405,24 @@ TEST(Kernels, ThreadsShareTheWork) {
   EXPECT_EQ(threads.size(), 2u);
 }
 
+TEST(Kernels, TiedEmbeddingAndHeadShareOneGradient) {
+  torch::manual_seed(4);
+  const auto ids = torch::randint(40, {2, 9}), targets = torch::randint(40, {18});
+  const auto gradient = [&](const TiedGradient& tied, bool supervised) {
+    torch::manual_seed(6);
+    auto weight = torch::randn({40, 16}).requires_grad_(true);
+    const auto hidden = embedding(weight, ids, tied).square().flatten(0, 1);
+    const auto kept = supervised ? hidden : hidden.narrow(0, 0, 0);
+    linear_cross_entropy(kept, weight, supervised ? targets : targets.narrow(0, 0, 0), 8, tied).backward();
+    return weight.grad();
+  };
+  for (const bool supervised : {true, false}) {
+    const auto apart = gradient({}, supervised), together = gradient(std::make_shared<Tensor>(), supervised);
+    EXPECT_TRUE(torch::allclose(apart, together, 1e-5, 1e-6));
+    EXPECT_EQ(together.abs().sum().item<float>() > 0, supervised);
+  }
+}
+
 TEST(Kernels, NoLabelsGiveZeroLoss) {
   const auto hidden = torch::randn({0, 16}).requires_grad_(true);
   const auto loss = linear_cross_entropy(hidden, torch::randn({40, 16}), torch::empty({0}, torch::kLong), 8);

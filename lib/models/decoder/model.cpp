@@ -8,6 +8,7 @@ namespace vlmtune {
 
 Decoder::Decoder(const DecoderConfig& c)
     : embed_tokens(declared({c.vocab_size, c.hidden_size})), config_(c), norm_(c.hidden_size, c.rms_norm_eps) {
+  if (c.tie_word_embeddings) tied_gradient = std::make_shared<Tensor>();
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
     layers_.push_back({RmsNorm(c.hidden_size, c.rms_norm_eps), RmsNorm(c.hidden_size, c.rms_norm_eps),
                        Attention({.hidden_size = c.hidden_size,
@@ -25,7 +26,7 @@ Tensor Decoder::embed(const Tensor& ids, torch::ScalarType type) const {
   const MemoryScope scope(MemoryCategory::kActivations);
   const ModuleScope module("embed_tokens");
   auto known = torch::where((ids >= 0).logical_and(ids < embed_tokens.size(0)), ids, torch::zeros_like(ids));
-  return torch::embedding(embed_tokens, to_device(std::move(known), embed_tokens.device())).to(type);
+  return kernels::embedding(embed_tokens, to_device(std::move(known), embed_tokens.device()), tied_gradient).to(type);
 }
 
 Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {

@@ -1,5 +1,6 @@
 // The Llama-like decoder: embeddings, pre-norm blocks of attention and gated MLP, final norm. The output head is apart.
 #pragma once
+#include "kernels/embedding.h"
 #include "lib/models/decoder/config.h"
 #include "lib/nn/attention.h"
 #include "lib/nn/mlp.h"
@@ -40,6 +41,7 @@ class Decoder {
   const DecoderConfig& config() const { return config_; }
 
   Tensor embed_tokens;                   // [V, D]
+  kernels::TiedGradient tied_gradient;   ///< between head and embedding, where they are one
   std::unique_ptr<WeightStream> stream;  ///< of the blocks' weights, if they are not kept
 
  private:

@@ -145,7 +145,7 @@ Tensor LlavaModel::loss_sum(const Tensor& hidden, const Tensor& labels, int64_t 
   const auto rows =
       hidden.narrow(1, 0, tokens - 1).reshape({-1, hidden.size(2)}).index_select(0, to_device(std::move(kept), device));
   const auto head = lm_head_.quantized ? kernels::dequantize(*lm_head_.quantized, hidden.scalar_type()) : head_weight();
-  return kernels::linear_cross_entropy(rows, head, targets, chunk_tokens);
+  return kernels::linear_cross_entropy(rows, head, targets, chunk_tokens, language_model_.tied_gradient);
 }
 
 void LlavaModel::visit(const TensorVisitor& visitor) {
