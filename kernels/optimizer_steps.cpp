@@ -31,19 +31,15 @@ void adamw_8bit_cpu(Tensor& parameter, const Tensor& any_gradient, Tensor& avera
   const auto gradient = any_gradient.contiguous();
   if (parameter.is_meta()) return;
   const auto rule = rule_of(rate, beta1, beta2, eps, weight_decay);
-  const auto correction1 = static_cast<float>(1 - std::pow(beta1, step)),
-             correction2 = static_cast<float>(1 - std::pow(beta2, step));
-  const auto *with_sign = dynamic_values(true).data_ptr<float>(), *without = dynamic_values(false).data_ptr<float>();
+  const auto scaled_rate = rule.rate / static_cast<float>(1 - std::pow(beta1, step)),
+             root = std::sqrt(static_cast<float>(1 - std::pow(beta2, step)));
+  const cpu::Moments8bit moments{average_codes.data_ptr<uint8_t>(), square_codes.data_ptr<uint8_t>(),
+                                 average_scales.data_ptr<float>(), square_scales.data_ptr<float>()};
+  const auto averages = dynamic_codes(true), squares = dynamic_codes(false);
   const int64_t count = parameter.numel();
   at::parallel_for(0, num_state_blocks(count), kGrain / cpu::kStateBlock, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * cpu::kStateBlock;
-      const cpu::Block8bit state{average_codes.data_ptr<uint8_t>() + first, square_codes.data_ptr<uint8_t>() + first,
-                                 average_scales.data_ptr<float>() + block, square_scales.data_ptr<float>() + block};
-      cpu::adamw_8bit_block(parameter.data_ptr<float>() + first, gradient.data_ptr<float>() + first, state,
-                            std::min(cpu::kStateBlock, count - first), rule, correction1, correction2, with_sign,
-                            without);
-    }
+    cpu::adamw_8bit(parameter.data_ptr<float>(), gradient.data_ptr<float>(), moments, count, rule, scaled_rate, root,
+                    averages, squares, begin, end);
   });
 }
 

@@ -122,9 +122,9 @@ void quantize_scales(const Tensor& scales, QuantizedWeight& weight) {
   weight.offset = scales.mean();
   const auto centred = scales - weight.offset;
   if (centred.is_meta()) return;
-  cpu::quantize_8bit_table(centred.data_ptr<float>(), weight.blocks(), kScaleBlock,
-                           dynamic_values(true).data_ptr<float>(), weight.scales.data_ptr<uint8_t>(),
-                           weight.nested_scales.data_ptr<float>(), 0, weight.nested_scales.numel());
+  cpu::quantize_dynamic(centred.data_ptr<float>(), weight.blocks(), kScaleBlock, dynamic_codes(true).cells,
+                        weight.scales.data_ptr<uint8_t>(), weight.nested_scales.data_ptr<float>(), 0,
+                        weight.nested_scales.numel());
 }
 
 /// Elements of a side whose parts hold about kPartElements, in whole blocks; bitsandbytes takes the whole.

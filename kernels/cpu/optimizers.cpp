@@ -1,7 +1,6 @@
 #include "kernels/cpu/optimizers.h"
 
-#include "kernels/cpu/arithmetic.h"
-#include "kernels/cpu/quantize.h"
+#include <algorithm>
 
 namespace vlmtune::kernels::cpu {
 
@@ -13,20 +12,37 @@ VLMTUNE_CLONES void lion(float* parameter, const float* gradient, float* momentu
   }
 }
 
-VLMTUNE_CLONES void adamw_8bit_block(float* parameter, const float* gradient, const Block8bit& state, int64_t count,
-                                     const UpdateRule& rule, float correction1, float correction2,
-                                     const float* average_table, const float* square_table) {
-  const float average_scale = *state.average_scale, square_scale = *state.square_scale;
-  const float step = rule.rate / correction1, root = std::sqrt(correction2);
-  float average[kStateBlock], square[kStateBlock];
+namespace {
+
+VLMTUNE_INLINE void find_values(const uint8_t* __restrict codes, int64_t count, const float* __restrict values,
+                                float scale, float* __restrict y) {
+  for (int64_t i = 0; i < count; ++i) y[i] = values[codes[i]] * scale;
+}
+
+VLMTUNE_INLINE void adamw_block(float* __restrict parameter, const float* __restrict gradient,
+                                float* __restrict average, float* __restrict square, int64_t count,
+                                const UpdateRule& rule, float step, float root) {
   for (int64_t i = 0; i < count; ++i) {
-    const float g = gradient[i];
-    average[i] = adamw_average(average_table[state.average_codes[i]] * average_scale, g, rule);
-    square[i] = adamw_square(square_table[state.square_codes[i]] * square_scale, g, rule);
+    average[i] = adamw_average(average[i], gradient[i], rule);
+    square[i] = adamw_square(square[i], gradient[i], rule);
     parameter[i] = adamw_parameter(parameter[i], average[i], square[i], step, root, rule);
   }
-  quantize_8bit_table(average, count, count, average_table, state.average_codes, state.average_scale, 0, 1);
-  quantize_8bit_table(square, count, count, square_table, state.square_codes, state.square_scale, 0, 1);
+}
+
+}  // namespace
+
+VLMTUNE_CLONES void adamw_8bit(float* parameter, const float* gradient, const Moments8bit& moments, int64_t count,
+                               const UpdateRule& rule, float step, float root, const DynamicCodes& averages,
+                               const DynamicCodes& squares, int64_t begin, int64_t end) {
+  float average[kStateBlock], square[kStateBlock];
+  for (int64_t block = begin; block < end; ++block) {
+    const int64_t first = block * kStateBlock, size = std::min(kStateBlock, count - first);
+    find_values(moments.average_codes + first, size, averages.values, moments.average_scales[block], average);
+    find_values(moments.square_codes + first, size, squares.values, moments.square_scales[block], square);
+    adamw_block(parameter + first, gradient + first, average, square, size, rule, step, root);
+    find_codes(average, size, averages.cells, moments.average_codes + first, moments.average_scales + block);
+    find_codes(square, size, squares.cells, moments.square_codes + first, moments.square_scales + block);
+  }
 }
 
 VLMTUNE_CLONES void round_stochastically(const float* values, c10::BFloat16* rounded, int64_t count, uint64_t seed,

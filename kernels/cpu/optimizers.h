@@ -4,22 +4,22 @@
 
 #include <cstdint>
 
-#include "kernels/elements.h"
+#include "kernels/cpu/dynamic_codes.h"
 
 namespace vlmtune::kernels::cpu {
 
-constexpr int64_t kStateBlock = 256;  // neighbours that share a scale
+constexpr int64_t kStateBlock = kDynamicBlock;  // neighbours that share a scale
 
 void lion(float* parameter, const float* gradient, float* momentum, int64_t count, const UpdateRule& rule);
 
-/// A block of at most kStateBlock elements. `correction1` and `correction2` are 1 - beta^step; `tables`: the values of the codes.
-struct Block8bit {
+struct Moments8bit {
   uint8_t *average_codes, *square_codes;
-  float *average_scale, *square_scale;
+  float *average_scales, *square_scales;  // a block's
 };
-void adamw_8bit_block(float* parameter, const float* gradient, const Block8bit& state, int64_t count,
-                      const UpdateRule& rule, float correction1, float correction2, const float* average_table,
-                      const float* square_table);
+/// Blocks [begin, end) of the `count` elements. `step` and `root` as in adamw_parameter; the codes that moments are kept in.
+void adamw_8bit(float* parameter, const float* gradient, const Moments8bit& moments, int64_t count,
+                const UpdateRule& rule, float step, float root, const DynamicCodes& averages,
+                const DynamicCodes& squares, int64_t begin, int64_t end);
 
 /// Element i of the range has place `first` + i among the random numbers of `seed`.
 void round_stochastically(const float* values, c10::BFloat16* rounded, int64_t count, uint64_t seed, uint64_t first);

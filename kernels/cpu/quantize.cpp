@@ -8,7 +8,7 @@
 #define VLMTUNE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq")))
 #endif
 
-#include "kernels/cpu/arithmetic.h"
+#include "kernels/cpu/dynamic_codes.h"
 #include "kernels/quantized.h"
 
 namespace vlmtune::kernels::cpu {
@@ -214,16 +214,11 @@ template void dequantize_4bit(const uint8_t*, const float*, int64_t, const float
 template void dequantize_4bit(const uint8_t*, const float*, int64_t, const float*, int64_t, int64_t, c10::BFloat16*);
 template void dequantize_4bit(const uint8_t*, const float*, int64_t, const float*, int64_t, int64_t, c10::Half*);
 
-void quantize_8bit_table(const float* x, int64_t count, int64_t block, const float* table, uint8_t* codes,
-                         float* scales, int64_t begin, int64_t end) {
-  for (int64_t b = begin; b < end; ++b) {
-    const int64_t first = b * block, last = std::min(count, first + block);
-    float largest = 0;
-    for (int64_t i = first; i < last; ++i) largest = std::max(largest, std::fabs(x[i]));
-    scales[b] = largest;
-    const float inverse = largest > 0 ? 1 / largest : 0;
-    for (int64_t i = first; i < last; ++i) codes[i] = nearest_of_256(table, x[i] * inverse);
-  }
+static_assert(kScaleBlock <= kDynamicBlock);
+VLMTUNE_CLONES void quantize_dynamic(const float* x, int64_t count, int64_t block, const int32_t* cells, uint8_t* codes,
+                                     float* scales, int64_t begin, int64_t end) {
+  for (int64_t b = begin; b < end; ++b)
+    find_codes(x + b * block, std::min(block, count - b * block), cells, codes + b * block, scales + b);
 }
 
 }  // namespace vlmtune::kernels::cpu

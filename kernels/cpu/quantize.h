@@ -23,8 +23,8 @@ void dequantize_4bit(const uint8_t* codes, const float* scales, int64_t block, c
 template <typename T>
 void dequantize_int8(const int8_t* codes, const float* scales, int64_t block, int64_t first, int64_t count, T* y);
 
-/// Codes into a sorted table of 256 values, with the largest magnitude of each of `block` neighbours: blocks [begin, end).
-void quantize_8bit_table(const float* x, int64_t count, int64_t block, const float* table, uint8_t* codes,
-                         float* scales, int64_t begin, int64_t end);
+/// Dynamic codes (dynamic_codes.h), with the largest magnitude of each of `block` neighbours, at most kDynamicBlock: blocks [begin, end).
+void quantize_dynamic(const float* x, int64_t count, int64_t block, const int32_t* cells, uint8_t* codes, float* scales,
+                      int64_t begin, int64_t end);
 
 }  // namespace vlmtune::kernels::cpu

@@ -12,6 +12,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/composed.h"
+#include "kernels/dynamic_values.h"
 #include "kernels/linear.h"
 #include "kernels/linear_cross_entropy.h"
 #include "kernels/lora_linear.h"
@@ -487,6 +488,32 @@ TEST(Kernels, UpdatesAndFewBitsOnCudaAreTheCpus) {
       const WeightPart part{3, 50, 64, 64};
       expect_same(dequantize(*here, part, torch::kFloat), dequantize(*there, part, torch::kFloat), 0);
     }
+}
+
+/// Every code's value and its bounds with their neighbours, and numbers of every size.
+TEST(DynamicCodes, AreOfTheNearestNumbers) {
+  torch::manual_seed(5);
+  for (const bool has_sign : {false, true}) {
+    const auto codes = dynamic_codes(has_sign);
+    std::vector<float> numbers{0.0f, -0.0f, 1.0f, -1.0f, 1.0000001f, -1.0000001f, 1e-30f, -1e-30f, 1e-45f, -1e-45f};
+    const auto add_around = [&](float number) {
+      float below = number, above = number;
+      for (int i = 0; i < 4; ++i) {
+        numbers.insert(numbers.end(), {below, above});
+        below = std::nextafter(below, -2.0f);
+        above = std::nextafter(above, 2.0f);
+      }
+    };
+    for (int code = 0; code < 256; ++code) add_around(codes.values[code]);
+    for (int code = 0; code < 255; ++code) add_around((codes.values[code] + codes.values[code + 1]) / 2);
+    for (const float number : {1.0f, 0.1f, 1e-2f, 1e-4f, 1e-6f}) {
+      const auto some = (torch::rand({20000}) * 2 - 1) * number;
+      numbers.insert(numbers.end(), some.data_ptr<float>(), some.data_ptr<float>() + some.numel());
+    }
+    for (const float number : numbers)
+      ASSERT_EQ(cpu::nearest_code(codes.cells, number), nearest_of_256(codes.values, number))
+          << number << (has_sign ? " with sign" : " without");
+  }
 }
 
 /// Products in bf16, whose tiles are 64 columns by 256: sizes that fill none, some and many of them, and odd ones.
