@@ -16,7 +16,7 @@ constexpr Availability kTable[] = {
     {"/lora/bias", "none"},
     {"/precision/trained", "fp32|bf16"},
     {"/precision/norms", "fp32"},
-    {"/memory/attention", "auto|math"},
+    {"/memory/attention", "auto"},
     {"/memory/on_oom", "fail"},
     {"/parallel/strategy", "auto"},
     {"/parallel/tensor", "1"},

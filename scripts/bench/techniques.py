@@ -30,7 +30,6 @@ MEASURED = [
     ("A2", "precision.compute and parameters: bf16", "-40 %", "all", "lora-finetune", LORA, {"precision": {"compute": "fp32", "parameters": "fp32"}}, BF16),
     ("B4", "bf16 and checkpointing together", "18.2 to 10.5 GB (-42 %)", "all", "lora-finetune", LORA, {"precision": {"compute": "fp32", "parameters": "fp32"}},
      {**BF16, "memory": {"checkpointing": "full"}}),
-    ("A4, C8", "memory.attention: auto (blocks) instead of math", "-50 %", "activations", "lora-finetune", LORA, {"memory": {"attention": "math"}}, {"memory": {"attention": "auto"}}),
     ("B14", "memory.loss_chunk_tokens: 128", "one pass instead of two", "logits", "lora-finetune", {**LORA, **FOUR}, WHOLE, {"memory": {"loss_chunk_tokens": 128}}),
     ("A5", "freeze.vision_tower", "-30 %", "all", "pretrain", {}, {"freeze": {"vision_tower": False}}, {}),
     ("A12, B5", "LoRA and projector instead of all weights", "0.17 % trained", "all", "lora-finetune", {}, {"command": "pretrain", **FULL}, LORA),
@@ -93,13 +92,13 @@ def measured(args, scratch, row):
         for side, sections in enumerate((without, with_it)):
             out = scratch / f"run-{side}"
             base = merge({"model": {"path": str(args.folder.resolve() / "small-fp32")}, "data": {"train": [str(rows)]},
-                          "precision": {"compute": "fp32", "parameters": "fp32"}, "train": {"max_steps": 4, "per_device_batch_size": 2, "save_steps": 0},
+                          "precision": {"compute": "fp32", "parameters": "fp32"}, "train": {"max_steps": 3, "per_device_batch_size": 2, "save_steps": 0},
                           "output": {"dir": str(out)}}, both)
             if "bf16" in json.dumps([both, sections]):
                 base["model"]["path"] = str(args.folder.resolve() / "small-bf16")
             command = write_recipe(scratch / "recipe.json", base, sections) or default_command
             run([args.binary, command, "--recipe", scratch / "recipe.json", "--resume", "none"])
-            seconds[side].extend(json.loads(line)["step_seconds"] for line in (out / "metrics.jsonl").read_text().splitlines()[2:])
+            seconds[side].extend(json.loads(line)["step_seconds"] for line in (out / "metrics.jsonl").read_text().splitlines()[1:])
             reports[side] = json.loads((out / "memory.json").read_text())
     return [(report, statistics.median(times)) for report, times in zip(reports, seconds)]
 
