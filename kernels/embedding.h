@@ -3,17 +3,14 @@
 #pragma once
 #include <torch/torch.h>
 
-#include <memory>
-
 namespace vlmtune::kernels {
 
 /// Where the head's backward leaves its gradient of the tied matrix, for the embedding's, which comes later, to add to: neither
 /// makes another matrix.
-using TiedGradient = std::shared_ptr<torch::Tensor>;
-struct TiedGradientHolder : torch::CustomClassHolder {
-  explicit TiedGradientHolder(TiedGradient g) : gradient(std::move(g)) {}
-  TiedGradient gradient;
+struct TiedGradientSlot : torch::CustomClassHolder {
+  torch::Tensor gradient;  ///< undefined: none was left
 };
+using TiedGradient = c10::intrusive_ptr<TiedGradientSlot>;
 
 /// weight [V, D], ids [...] (int64, all inside the vocabulary) -> [..., D].
 torch::Tensor embedding(const torch::Tensor& weight, const torch::Tensor& ids, const TiedGradient& tied);

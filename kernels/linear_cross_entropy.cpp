@@ -31,7 +31,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       if (need_weight) d_weight += linear_product(d_logits.t(), h.t()).to(torch::kFloat);
     }
     context->save_for_backward({d_hidden, need_weight ? d_weight.to(weight.scalar_type()) : Tensor()});
-    if (tied) context->saved_data["tied"] = c10::IValue::make_capsule(c10::make_intrusive<TiedGradientHolder>(tied));
+    if (tied) context->saved_data["tied"] = c10::IValue::make_capsule(tied);
     return total;
   }
 
@@ -39,8 +39,8 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     const auto saved = context->get_saved_variables();
     const auto scaled = [&](const Tensor& t) { return t.defined() ? t * gradients[0].to(t.scalar_type()) : Tensor(); };
     auto d_weight = scaled(saved[1]);
-    if (const auto holder = context->saved_data["tied"]; !holder.isNone() && d_weight.defined())
-      *c10::static_intrusive_pointer_cast<TiedGradientHolder>(holder.toCapsule())->gradient =
+    if (const auto tied = context->saved_data["tied"]; !tied.isNone() && d_weight.defined())
+      c10::static_intrusive_pointer_cast<TiedGradientSlot>(tied.toCapsule())->gradient =
           std::exchange(d_weight, Tensor());
     return {scaled(saved[0]), d_weight, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }

@@ -8,7 +8,6 @@
 #include "lib/memory/transfer.h"
 
 namespace vlmtune {
-
 namespace {
 
 constexpr const char* kMaster = "master";

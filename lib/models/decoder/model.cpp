@@ -8,7 +8,7 @@ namespace vlmtune {
 
 Decoder::Decoder(const DecoderConfig& c)
     : embed_tokens(declared({c.vocab_size, c.hidden_size})), config_(c), norm_(c.hidden_size, c.rms_norm_eps) {
-  if (c.tie_word_embeddings) tied_gradient = std::make_shared<Tensor>();
+  if (c.tie_word_embeddings) tied_gradient = c10::make_intrusive<kernels::TiedGradientSlot>();
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
     layers_.push_back({RmsNorm(c.hidden_size, c.rms_norm_eps), RmsNorm(c.hidden_size, c.rms_norm_eps),
                        Attention({.hidden_size = c.hidden_size,
