@@ -1,5 +1,6 @@
 #include "kernels/linear_cross_entropy.h"
 
+#include "kernels/cross_entropy.h"
 #include "kernels/linear.h"
 
 namespace vlmtune::kernels {
@@ -18,17 +19,12 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     Tensor d_weight = need_weight ? torch::zeros(weight.sizes(), weight.options().dtype(torch::kFloat)) : Tensor();
     for (int64_t begin = 0; begin < hidden.size(0); begin += chunk) {
       const int64_t count = std::min(chunk, hidden.size(0) - begin);
-      const auto h = hidden.narrow(0, begin, count);                     // [t, D]
-      const auto target = targets.narrow(0, begin, count).unsqueeze(1);  // [t, 1]
-      auto logits = linear_product(h, used).to(torch::kFloat);           // [t, V]
-      const auto log_sum = logits.logsumexp(-1, true);                   // [t, 1]
-      total += (log_sum - logits.gather(1, target)).sum();
-      if (!need_hidden && !need_weight) continue;
-      logits.sub_(log_sum).exp_();  // softmax, in place
-      logits.scatter_add_(1, target, torch::full_like(target, -1, logits.options()));
-      const auto d_logits = logits.to(hidden.scalar_type());  // [t, V]
-      if (need_hidden) d_hidden.narrow(0, begin, count).copy_(linear_product(d_logits, used.t()));
-      if (need_weight) d_weight += linear_product(d_logits.t(), h.t()).to(torch::kFloat);
+      const auto h = hidden.narrow(0, begin, count);  // [t, D]
+      auto logits = linear_product(h, used);          // [t, V]
+      total +=
+          cross_entropy_(logits, targets.narrow(0, begin, count), need_hidden || need_weight);  // now their gradient
+      if (need_hidden) d_hidden.narrow(0, begin, count).copy_(linear_product(logits, used.t()));
+      if (need_weight) d_weight += linear_product(logits.t(), h.t()).to(torch::kFloat);
     }
     context->save_for_backward({d_hidden, need_weight ? d_weight.to(weight.scalar_type()) : Tensor()});
     if (tied) context->saved_data["tied"] = c10::IValue::make_capsule(tied);

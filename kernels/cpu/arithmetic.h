@@ -46,17 +46,17 @@ VLMTUNE_INLINE float rounded(float value) {
   return load(stored);
 }
 
+constexpr float kLog2E = 1.44269504088896341f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+constexpr float kExponential[6] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                                   4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+
 /// e^x with a relative error of about 2e-7: 2^n times a polynomial (Cephes' expf), in operations that vectorise.
 VLMTUNE_INLINE float exponential(float x) {
   x = x > 88.0f ? 88.0f : x < -87.0f ? -87.0f : x;
-  const float n = std::floor(x * 1.44269504088896341f + 0.5f);
-  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
+  const float n = std::floor(x * kLog2E + 0.5f);
+  const float r = (x - n * kLn2High) - n * kLn2Low;
+  float p = kExponential[0];
+  for (int i = 1; i < 6; ++i) p = p * r + kExponential[i];
   p = p * r * r + r + 1.0f;
   const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
   float power;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/loops.h"
 
 #include "kernels/cpu/arithmetic.h"
+#include "kernels/cpu/bf16_vectors.h"
 
 namespace vlmtune::kernels::cpu {
 namespace {
@@ -61,6 +62,30 @@ VLMTUNE_INLINE void rope_row_loop(const T* x, const T* cos, const T* sin, T* y, 
   rope_half_loop(x + half, x, cos + half, sin + half, y + half, half, sign);
 }
 
+#ifdef VLMTUNE_BF16_VECTORS
+VLMTUNE_BF16_VECTORS void rope_row_bf16(const c10::BFloat16* x, const c10::BFloat16* cos, const c10::BFloat16* sin,
+                                        c10::BFloat16* y, int64_t size, float sign) {
+  const int64_t half = size / 2;
+  const __m512 of_second = _mm512_set1_ps(sign);
+  for (int64_t i = 0; i < half; i += kBf16Lanes) {
+    const __m512 first = load16(x + i), second = load16(x + half + i);
+    const __m512 a = rounded16(_mm512_mul_ps(second, load16(sin + i))),
+                 b = rounded16(_mm512_mul_ps(first, load16(sin + half + i)));
+    store16(y + i, _mm512_fnmadd_ps(of_second, a, rounded16(_mm512_mul_ps(first, load16(cos + i)))));
+    store16(y + half + i, _mm512_fmadd_ps(of_second, b, rounded16(_mm512_mul_ps(second, load16(cos + half + i)))));
+  }
+}
+
+/// For a multiple of kBf16Lanes.
+VLMTUNE_BF16_VECTORS void swiglu_forward_bf16(const c10::BFloat16* gate, const c10::BFloat16* up, c10::BFloat16* y,
+                                              int64_t count) {
+  for (int64_t i = 0; i < count; i += kBf16Lanes) {
+    const __m512 g = load16(gate + i);
+    store16(y + i, _mm512_mul_ps(rounded16(_mm512_mul_ps(g, sigmoid16(g))), load16(up + i)));
+  }
+}
+#endif
+
 template <typename T>
 VLMTUNE_INLINE void swiglu_forward_loop(const T* __restrict gate, const T* __restrict up, T* __restrict y,
                                         int64_t count) {
@@ -75,6 +100,30 @@ VLMTUNE_INLINE void swiglu_backward_loop(const T* __restrict dy, const T* __rest
     store(dup + i, swiglu_up_gradient(d, g, s));
     store(dgate + i, swiglu_gate_gradient(d, g, load(up[i]), s));
   }
+}
+
+template <typename T>
+VLMTUNE_INLINE float cross_entropy_row_loop(T* x, int64_t size, int64_t target, bool needs_gradient) {
+  constexpr int64_t kPart = 4096;  // numbers that are summed up in fp32
+  float lanes[kLanes];
+  for (float& lane : lanes) lane = load(x[0]);
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) lanes[l] = load(x[i + l]) > lanes[l] ? load(x[i + l]) : lanes[l];
+  float largest = load(x[0]);
+  for (; i < size; ++i) largest = load(x[i]) > largest ? load(x[i]) : largest;
+  for (const float lane : lanes) largest = lane > largest ? lane : largest;
+  double sum = 0;
+  for (int64_t part = 0; part < size; part += kPart)
+    sum += sum_over(size - part < kPart ? size - part : kPart,
+                    [&](int64_t j) { return exponential(load(x[part + j]) - largest); });
+  const auto loss = static_cast<float>(std::log(sum) + static_cast<double>(largest - load(x[target])));
+  if (!needs_gradient) return loss;
+  const auto inverse = static_cast<float>(1 / sum);
+  const float of_target = exponential(load(x[target]) - largest) * inverse - 1;
+  for (int64_t j = 0; j < size; ++j) store(x + j, exponential(load(x[j]) - largest) * inverse);
+  store(x + target, of_target);
+  return loss;
 }
 
 template <typename T>
@@ -132,17 +181,19 @@ VLMTUNE_INLINE void linear_few_rows_loop(const float* x, const T* weight, const 
                                            int64_t rows, int64_t size) {                                              \
     rms_norm_backward_loop(dy, x, weight, rstd, dx, rows, size);                                                      \
   }                                                                                                                   \
-  template <>                                                                                                         \
-  VLMTUNE_CLONES void rope_row<T>(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) {           \
+  VLMTUNE_CLONES static void rope_row_plain(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) { \
     rope_row_loop(x, cos, sin, y, size, sign);                                                                        \
   }                                                                                                                   \
-  template <>                                                                                                         \
-  VLMTUNE_CLONES void swiglu_forward<T>(const T* gate, const T* up, T* y, int64_t count) {                            \
+  VLMTUNE_CLONES static void swiglu_forward_plain(const T* gate, const T* up, T* y, int64_t count) {                  \
     swiglu_forward_loop(gate, up, y, count);                                                                          \
   }                                                                                                                   \
   template <>                                                                                                         \
   VLMTUNE_CLONES void swiglu_backward<T>(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {  \
     swiglu_backward_loop(dy, gate, up, dgate, dup, count);                                                            \
+  }                                                                                                                   \
+  template <>                                                                                                         \
+  VLMTUNE_CLONES float cross_entropy_row<T>(T * x, int64_t size, int64_t target, bool needs_gradient) {               \
+    return cross_entropy_row_loop(x, size, target, needs_gradient);                                                   \
   }                                                                                                                   \
   template <>                                                                                                         \
   VLMTUNE_CLONES void attention_one_query<T>(const T* q, Rows<T> k, Rows<T> v, Rows<T> bias, T* y, int64_t tokens,    \
@@ -158,5 +209,31 @@ VLMTUNE_INLINE void linear_few_rows_loop(const float* x, const T* weight, const 
 VLMTUNE_INSTANTIATE(float)
 VLMTUNE_INSTANTIATE(c10::BFloat16)
 VLMTUNE_INSTANTIATE(c10::Half)
+
+template <typename T>
+void rope_row(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) {
+#ifdef VLMTUNE_BF16_VECTORS
+  if constexpr (std::is_same_v<T, c10::BFloat16>)
+    if (has_bf16_vectors() && size % (2 * kBf16Lanes) == 0) return rope_row_bf16(x, cos, sin, y, size, sign);
+#endif
+  rope_row_plain(x, cos, sin, y, size, sign);
+}
+
+template <typename T>
+void swiglu_forward(const T* gate, const T* up, T* y, int64_t count) {
+  int64_t done = 0;
+#ifdef VLMTUNE_BF16_VECTORS
+  if constexpr (std::is_same_v<T, c10::BFloat16>)
+    if (has_bf16_vectors()) swiglu_forward_bf16(gate, up, y, done = count / kBf16Lanes * kBf16Lanes);
+#endif
+  swiglu_forward_plain(gate + done, up + done, y + done, count - done);
+}
+
+#define VLMTUNE_INSTANTIATE_CHOICES(T)                                         \
+  template void rope_row<T>(const T*, const T*, const T*, T*, int64_t, float); \
+  template void swiglu_forward<T>(const T*, const T*, T*, int64_t);
+VLMTUNE_INSTANTIATE_CHOICES(float)
+VLMTUNE_INSTANTIATE_CHOICES(c10::BFloat16)
+VLMTUNE_INSTANTIATE_CHOICES(c10::Half)
 
 }  // namespace vlmtune::kernels::cpu

@@ -24,6 +24,10 @@ void swiglu_forward(const T* gate, const T* up, T* y, int64_t count);
 template <typename T>
 void swiglu_backward(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count);
 
+/// -log softmax(x)[target] of a row x [size], which with `needs_gradient` becomes that number's gradient.
+template <typename T>
+float cross_entropy_row(T* x, int64_t size, int64_t target, bool needs_gradient);
+
 /// Rows of a tensor: the first one's data and the elements from one to the next.
 template <typename T>
 struct Rows {

@@ -2,12 +2,7 @@
 
 #include <algorithm>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12's own header (bug 105593)
-#include <immintrin.h>
-#define VLMTUNE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq")))
-#endif
-
+#include "kernels/cpu/bf16_vectors.h"
 #include "kernels/cpu/dynamic_codes.h"
 #include "kernels/quantized.h"
 
@@ -124,7 +119,8 @@ VLMTUNE_INLINE void dequantize_4bit_loop(const uint8_t* codes, const float* scal
       });
 }
 
-#ifdef VLMTUNE_AVX512
+#ifdef VLMTUNE_BF16_VECTORS
+#define VLMTUNE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq")))
 // The table is held in a register, in which an instruction looks up: two halves of a byte are two indices side by side, of
 // which it takes as many low bits as the table needs.
 
@@ -156,6 +152,21 @@ template <typename T>
 VLMTUNE_AVX512 void dequantize_4bit_avx512(const uint8_t* codes, const float* scales, int64_t block,
                                            const float* values, int64_t first, int64_t count, T* y) {
   dequantize_4bit_loop(codes, scales, block, values, first, count, y, look_up_avx512<T>);
+}
+
+/// The same in bf16 with the table made in registers, 64 codes at a time; `first` and `count` are multiples of 64, which `block` is.
+VLMTUNE_BF16_VECTORS void dequantize_4bit_bf16(const uint8_t* codes, const float* scales, int64_t block,
+                                               const float* values, int64_t first, int64_t count, c10::BFloat16* y) {
+  const __m512 unscaled = _mm512_load_ps(values);
+  for (int64_t at = first; at < first + count; at += kQuantBlock, y += kQuantBlock) {
+    const __m512i table = _mm512_broadcast_i64x4(narrow(_mm512_mul_ps(unscaled, _mm512_set1_ps(scales[at / block]))));
+    for (int64_t i = 0; i < kQuantBlock; i += 32) {
+      const __m512i bytes =
+          _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + (at + i) / 2)));
+      const __m512i indices = _mm512_or_si512(_mm512_srli_epi32(bytes, 4), _mm512_slli_epi32(bytes, 16));
+      _mm512_storeu_si512(y + i, _mm512_permutexvar_epi16(indices, table));
+    }
+  }
 }
 #endif
 
@@ -201,7 +212,10 @@ VLMTUNE_INSTANTIATE(c10::Half)
 template <typename T>
 void dequantize_4bit(const uint8_t* codes, const float* scales, int64_t block, const float* values, int64_t first,
                      int64_t count, T* y) {
-#ifdef VLMTUNE_AVX512
+#ifdef VLMTUNE_BF16_VECTORS
+  if constexpr (std::is_same_v<T, c10::BFloat16>)
+    if (has_bf16_vectors() && first % kQuantBlock == 0 && count % kQuantBlock == 0 && block % kQuantBlock == 0)
+      return dequantize_4bit_bf16(codes, scales, block, values, first, count, y);
   static const bool has_avx512 = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
   if (has_avx512) return dequantize_4bit_avx512(codes, scales, block, values, first, count, y);
 #endif

@@ -22,6 +22,10 @@ void swiglu_forward(Type type, const void* gate, const void* up, void* y, int64_
 void swiglu_backward(Type type, const void* dy, const void* gate, const void* up, void* dgate, void* dup, int64_t count,
                      cudaStream_t stream);
 
+/// See kernels/cross_entropy.h: logits [rows, size] become their gradient, losses [rows].
+void cross_entropy(Type type, void* logits, const int64_t* targets, float* losses, int64_t rows, int64_t size,
+                   bool needs_gradient, cudaStream_t stream);
+
 /// See kernels/rope.h. x and y have the same strides (of batch row, head, token; channels adjacent), tables [1 or B, T, d].
 struct RopeShape {
   int64_t batch, heads, tokens, size;

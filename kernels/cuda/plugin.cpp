@@ -1,8 +1,12 @@
 // Registers the CUDA kernels with LibTorch's dispatcher when this library is loaded; libtorch_cuda must be loaded before.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
 #include <torch/library.h>
 #include <torch/torch.h>
+
+#include <fstream>
+#include <string>
 
 #include "kernels/cpu/quantize.h"
 #include "kernels/cuda/launch.h"
@@ -61,6 +65,16 @@ std::tuple<Tensor, Tensor> swiglu_backward_op(const Tensor& gradient, const Tens
   swiglu_backward(type_of(gate), dy.data_ptr(), gate.data_ptr(), up.data_ptr(), dgate.data_ptr(), dup.data_ptr(),
                   gate.numel(), stream_of(gate));
   return {dgate, dup};
+}
+
+Tensor cross_entropy_op(Tensor& logits, const Tensor& any_targets, bool needs_gradient) {
+  auto x = logits.contiguous();
+  const auto targets = any_targets.contiguous();
+  const auto losses = torch::empty({x.size(0)}, x.options().dtype(torch::kFloat));
+  cross_entropy(type_of(x), x.data_ptr(), targets.data_ptr<int64_t>(), losses.data_ptr<float>(), x.size(0), x.size(1),
+                needs_gradient, stream_of(x));
+  if (needs_gradient && !x.is_same(logits)) logits.copy_(x);
+  return losses.sum();
 }
 
 /// Keeps x's memory order.
@@ -130,6 +144,7 @@ void round_stochastically_op(Tensor& parameter, const Tensor& values, int64_t se
 }  // namespace
 
 TORCH_LIBRARY_IMPL(vlmtune, CUDA, library) {
+  library.impl("cross_entropy_", cross_entropy_op);
   library.impl("rope", rope_op);
   library.impl("dequantize", dequantize_op);
   library.impl("lion_", lion_op);
@@ -151,5 +166,39 @@ extern "C" void vlmtune_watch_device(void (*allocated)(uint64_t, int64_t), void 
     const auto key = static_cast<uint64_t>(entry.addr_);
     if (entry.action_ == Entry::ALLOC) allocated(key, (static_cast<int64_t>(entry.size_) + kUnit - 1) / kUnit * kUnit);
     if (entry.action_ == Entry::FREE_REQUESTED) freed(key);
+  });
+}
+
+/// Peak of what was allocated, reserved now, peak of what was reserved (all of the caching allocator); in use of the whole device.
+extern "C" void vlmtune_device_statistics(int64_t statistics[4]) {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  size_t free = 0, total = 0;
+  C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  statistics[0] = stats.allocated_bytes[kAll].peak;
+  statistics[1] = stats.reserved_bytes[kAll].current;
+  statistics[2] = stats.reserved_bytes[kAll].peak;
+  statistics[3] = static_cast<int64_t>(total - free);
+}
+
+/// [{"address", "bytes", "stream", "blocks": [{"bytes", "requested", "allocated"}]}], a segment each.
+extern "C" void vlmtune_snapshot_when_full(const char* file) {
+  namespace allocator = c10::cuda::CUDACachingAllocator;
+  allocator::attachOutOfMemoryObserver([name = std::string(file)](int64_t, size_t, size_t, size_t) {
+    std::ofstream out(name);
+    const char* between = "[";
+    for (const auto& segment : allocator::snapshot().segments) {
+      out << between << "{\"address\": " << segment.address << ", \"bytes\": " << segment.total_size
+          << ", \"stream\": " << reinterpret_cast<uintptr_t>(segment.stream) << ", \"blocks\": [";
+      const char* comma = "";
+      for (const auto& block : segment.blocks) {
+        out << comma << "{\"bytes\": " << block.size << ", \"requested\": " << block.requested_size
+            << ", \"allocated\": " << (block.allocated ? "true" : "false") << "}";
+        comma = ", ";
+      }
+      out << "]}";
+      between = ",\n";
+    }
+    out << "]\n";
   });
 }

@@ -1,22 +1,11 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/reduce.cuh"
 
 namespace vlmtune::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-/// Sum over the block, the same in every thread.
-__device__ float block_sum(float value) {
-  __shared__ float partial[kThreads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffff, value, offset);
-  __syncthreads();  // an earlier sum may still be read
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
-  __syncthreads();
-  float sum = 0;
-  for (int w = 0; w < kThreads / 32; ++w) sum += partial[w];
-  return sum;
-}
 
 template <typename T>
 __global__ void forward_kernel(const T* x, const T* weight, T* y, float* rstd, int64_t size, float eps) {
@@ -24,7 +13,7 @@ __global__ void forward_kernel(const T* x, const T* weight, T* y, float* rstd, i
   y += blockIdx.x * size;
   float square = 0;
   for (int64_t i = threadIdx.x; i < size; i += kThreads) square += load(x[i]) * load(x[i]);
-  const float scale = rsqrtf(block_sum(square) / static_cast<float>(size) + eps);
+  const float scale = rsqrtf(block_sum<kThreads>(square) / static_cast<float>(size) + eps);
   if (threadIdx.x == 0) rstd[blockIdx.x] = scale;
   for (int64_t i = threadIdx.x; i < size; i += kThreads) store(y + i, load(weight[i]) * rounded<T>(load(x[i]) * scale));
 }
@@ -37,7 +26,7 @@ __global__ void backward_kernel(const T* dy, const T* x, const T* weight, const 
   const float scale = rstd[blockIdx.x];
   float product = 0;
   for (int64_t i = threadIdx.x; i < size; i += kThreads) product += load(dy[i]) * load(weight[i]) * load(x[i]);
-  const float mean = block_sum(product) * scale * scale / static_cast<float>(size);
+  const float mean = block_sum<kThreads>(product) * scale * scale / static_cast<float>(size);
   for (int64_t i = threadIdx.x; i < size; i += kThreads)
     store(dx + i, rms_norm_gradient(load(dy[i]), load(weight[i]), load(x[i]), mean, scale));
 }
