@@ -34,17 +34,20 @@ std::map<std::string, std::string> read_weight_map(const fs::path& index) {
 Checkpoint Checkpoint::open(const fs::path& dir) {
   Checkpoint result;
   result.path_ = dir;
-  const fs::path single = dir / "model.safetensors", index = dir / "model.safetensors.index.json";
   if (!fs::is_directory(dir)) throw input_error("{}: is not a folder with a model", dir.string());
-  if (fs::exists(single)) {
-    result.add_file(single);
-    return result;
+  constexpr const char* kNames[] = {"model.safetensors", "pytorch_model.bin"};
+  fs::path index;
+  for (const char* name : kNames) {
+    if (fs::exists(dir / name)) {
+      result.add_file(dir / name);
+      return result;
+    }
+    index = dir / (std::string(name) + ".index.json");
+    if (fs::exists(index)) break;
   }
-  if (!fs::exists(index)) {
-    const bool pickled = fs::exists(dir / "pytorch_model.bin") || fs::exists(dir / "pytorch_model.bin.index.json");
-    throw input_error("{}: neither model.safetensors nor model.safetensors.index.json is there{}", dir.string(),
-                      pickled ? "; pytorch_model.bin is a pickle and is not read: save the model as safetensors" : "");
-  }
+  if (!fs::exists(index))
+    throw input_error("{}: holds no model: no model.safetensors, pytorch_model.bin or index of one of them",
+                      dir.string());
   const auto weight_map = read_weight_map(index);
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : weight_map) shards.insert(shard);
@@ -65,7 +68,7 @@ Checkpoint Checkpoint::open_file(const fs::path& file) {
 }
 
 void Checkpoint::add_file(const fs::path& file) {
-  files_.push_back(SafetensorsFile::open(file));
+  files_.push_back(TensorFile::open(file));
   for (const auto& [name, entry] : files_.back().entries())
     if (!where_.emplace(name, files_.size() - 1).second)
       throw input_error("{}: tensor \"{}\" is also in {}", file.string(), name, file_of(name).string());

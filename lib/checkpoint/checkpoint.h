@@ -1,4 +1,4 @@
-// A model folder: one model.safetensors or the shards that model.safetensors.index.json names, seen as one set of tensors.
+// A model folder: one model.safetensors or pytorch_model.bin, or the shards that its index names, seen as one set of tensors.
 #pragma once
 #include <torch/torch.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/checkpoint/safetensors.h"
+#include "lib/checkpoint/tensor_file.h"
 
 namespace vlmtune {
 
@@ -22,7 +22,7 @@ class Checkpoint {
   std::vector<std::string> names() const;
   const TensorEntry& entry(const std::string& name) const;
   const std::filesystem::path& file_of(const std::string& name) const;
-  /// See SafetensorsFile::view and drop.
+  /// See TensorFile::view and drop.
   torch::Tensor view(const std::string& name) const;
   void drop(const std::string& name) const;
   const std::filesystem::path& path() const { return path_; }
@@ -30,7 +30,7 @@ class Checkpoint {
  private:
   void add_file(const std::filesystem::path& file);
   std::filesystem::path path_;
-  std::vector<SafetensorsFile> files_;
+  std::vector<TensorFile> files_;
   std::map<std::string, size_t> where_;  // tensor -> index into files_
 };
 

@@ -14,37 +14,6 @@ namespace {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference reader's limit
 
-struct DtypeName {
-  const char* name;
-  int bits;
-  std::optional<torch::ScalarType> type;
-};
-const DtypeName kDtypes[] = {
-    {"F32", 32, torch::kFloat},
-    {"F16", 16, torch::kHalf},
-    {"BF16", 16, torch::kBFloat16},
-    {"F64", 64, torch::kDouble},
-    {"I64", 64, torch::kLong},
-    {"I32", 32, torch::kInt},
-    {"I16", 16, torch::kShort},
-    {"I8", 8, torch::kChar},
-    {"U8", 8, torch::kByte},
-    {"BOOL", 8, torch::kBool},
-    {"U64", 64, torch::kUInt64},
-    {"U32", 32, torch::kUInt32},
-    {"U16", 16, torch::kUInt16},
-    {"F8_E4M3", 8, torch::kFloat8_e4m3fn},
-    {"F8_E5M2", 8, torch::kFloat8_e5m2},
-    {"F8_E8M0", 8, torch::kFloat8_e8m0fnu},
-    {"C64", 64, torch::kComplexFloat},
-};
-
-const DtypeName* find_dtype(const std::string& name) {
-  for (const auto& dtype : kDtypes)
-    if (name == dtype.name) return &dtype;
-  return nullptr;
-}
-
 /// Refuses JSON that names a key twice or nests deeper than a header may; both hide tensors or exhaust the stack.
 Json parse_header(std::string_view text, const std::string& file) {
   std::vector<std::set<std::string>> keys;
@@ -72,8 +41,8 @@ TensorEntry parse_entry(const std::string& file, const std::string& name, const 
   TensorEntry entry;
   if (!json["dtype"].is_string()) throw fail("its dtype is not a string");
   entry.dtype = json["dtype"].get<std::string>();
-  const auto* dtype = find_dtype(entry.dtype);
-  if (dtype == nullptr) throw fail(fmt::format("its dtype {} is unknown", entry.dtype));
+  const size_t element = dtype_size(entry.dtype);
+  if (element == 0) throw fail(fmt::format("its dtype {} is unknown", entry.dtype));
   const auto& shape = json["shape"];
   const auto& offsets = json["data_offsets"];
   if (!shape.is_array()) throw fail("its shape is not an array");
@@ -89,7 +58,7 @@ TensorEntry parse_entry(const std::string& file, const std::string& name, const 
     throw fail("its data_offsets are not two positions");
   const auto begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
   uint64_t bytes = 0;
-  if (__builtin_mul_overflow(count, static_cast<uint64_t>(dtype->bits / 8), &bytes)) throw fail("its shape overflows");
+  if (__builtin_mul_overflow(count, static_cast<uint64_t>(element), &bytes)) throw fail("its shape overflows");
   if (end < begin || end - begin != bytes)
     throw fail(fmt::format("its data_offsets [{}, {}] do not hold the {} bytes of {} with this shape", begin, end,
                            bytes, entry.dtype));
@@ -120,22 +89,10 @@ void check_cover(const std::string& file, const std::map<std::string, TensorEntr
 
 }  // namespace
 
-std::optional<torch::ScalarType> dtype_from_safetensors(const std::string& name) {
-  const auto* dtype = find_dtype(name);
-  return dtype == nullptr ? std::nullopt : dtype->type;
-}
-
-std::string dtype_to_safetensors(torch::ScalarType type) {
-  for (const auto& dtype : kDtypes)
-    if (dtype.type == type) return dtype.name;
-  throw InternalError(fmt::format("no safetensors name for {}", torch::toString(type)));
-}
-
-SafetensorsFile SafetensorsFile::open(const fs::path& path) {
-  SafetensorsFile result;
-  result.map_ = MappedFile::open(path);
-  const auto bytes = result.map_->bytes();
-  const auto file = path.string();
+TensorTable read_safetensors_table(const MappedFile& map) {
+  TensorTable result;
+  const auto bytes = map.bytes();
+  const auto file = map.path().string();
   if (bytes.size() < 8)
     throw input_error("{}: header too small: {} bytes, a safetensors file has at least 8", file, bytes.size());
   uint64_t header = 0;
@@ -152,34 +109,15 @@ SafetensorsFile SafetensorsFile::open(const fs::path& path) {
   const size_t data_begin = 8 + header;
   for (const auto& [name, value] : json.items()) {
     if (name != "__metadata__") {
-      result.entries_.emplace(name, parse_entry(file, name, value, data_begin, bytes.size()));
+      result.entries.emplace(name, parse_entry(file, name, value, data_begin, bytes.size()));
       continue;
     }
     if (!value.is_object()) throw input_error("{}: __metadata__ is not an object", file);
     for (const auto& [key, text_value] : value.items())
-      if (text_value.is_string()) result.metadata_[key] = text_value.get<std::string>();
+      if (text_value.is_string()) result.metadata[key] = text_value.get<std::string>();
   }
-  check_cover(file, result.entries_, data_begin, bytes.size());
+  check_cover(file, result.entries, data_begin, bytes.size());
   return result;
-}
-
-torch::Tensor SafetensorsFile::view(const std::string& name) const {
-  const auto& entry = entries_.at(name);
-  const auto type = dtype_from_safetensors(entry.dtype);
-  VLMTUNE_CHECK(type.has_value(), "dtype {} was accepted without a type", entry.dtype);
-  auto* data = const_cast<std::byte*>(map_->bytes().data()) + entry.begin;
-  if (entry.begin % torch::elementSize(*type) != 0) {  // old writers did not pad their headers
-    auto aligned = torch::empty(entry.shape, torch::TensorOptions(*type));
-    std::memcpy(aligned.data_ptr(), data, entry.end - entry.begin);
-    return aligned;
-  }
-  return torch::from_blob(
-      data, entry.shape, [map = map_](void*) {}, torch::TensorOptions(*type));
-}
-
-void SafetensorsFile::drop(const std::string& name) const {
-  const auto& entry = entries_.at(name);
-  map_->drop(entry.begin, entry.end - entry.begin);
 }
 
 void write_safetensors(const fs::path& path, const std::vector<TensorToWrite>& unordered,

@@ -6,6 +6,7 @@
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
 #include "lib/checkpoint/checkpoint.h"
+#include "lib/checkpoint/safetensors.h"
 #include "lib/memory/scope.h"
 #include "lib/models/config_reader.h"
 #include "lib/models/fresh.h"

@@ -20,6 +20,7 @@
 
 #include "kernels/quantized.h"
 #include "lib/checkpoint/checkpoint.h"
+#include "lib/checkpoint/safetensors.h"
 #include "lib/models/llava/model.h"
 
 namespace vlmtune {

@@ -5,6 +5,7 @@
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
+#include "lib/checkpoint/safetensors.h"
 #include "lib/models/export.h"
 
 namespace vlmtune {

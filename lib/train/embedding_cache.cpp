@@ -19,7 +19,7 @@ EmbeddingCache::EmbeddingCache(const fs::path& dir, std::string context)
 }
 
 void EmbeddingCache::open_shard(const fs::path& file) {
-  const auto shard = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(file));
+  const auto shard = std::make_shared<const TensorFile>(TensorFile::open(file));
   const auto found = shard->metadata().find(kContext);
   if (found == shard->metadata().end() || found->second != context_)
     throw input_error("{}: holds features of another tower or of other settings", file.string());

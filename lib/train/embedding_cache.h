@@ -39,7 +39,7 @@ class EmbeddingCache {
   void open_shard(const std::filesystem::path& file);
   std::filesystem::path folder_;
   std::string context_;
-  std::unordered_map<std::string, std::shared_ptr<const SafetensorsFile>> shards_;  // by the keys of pictures
+  std::unordered_map<std::string, std::shared_ptr<const TensorFile>> shards_;  // by the keys of pictures
 };
 
 }  // namespace vlmtune

@@ -4,6 +4,7 @@
 
 #include "lib/base/errors.h"
 #include "lib/checkpoint/checkpoint.h"
+#include "lib/checkpoint/safetensors.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;

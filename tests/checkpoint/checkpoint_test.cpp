@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "lib/base/errors.h"
+#include "lib/checkpoint/safetensors.h"
 
 namespace vlmtune {
 namespace {
@@ -119,7 +120,7 @@ TEST_F(CheckpointTest, RefusesBrokenFiles) {
   for (const auto& c : cases) {
     SCOPED_TRACE(c.what);
     const auto path = write("broken.safetensors", c.bytes);
-    const auto message = message_of([&] { SafetensorsFile::open(path); });
+    const auto message = message_of([&] { TensorFile::open(path); });
     EXPECT_THAT(message, HasSubstr(c.message));
     EXPECT_THAT(message, HasSubstr("broken.safetensors"));
   }
@@ -130,27 +131,27 @@ TEST_F(CheckpointTest, RefusesEveryTruncation) {
   std::ifstream in(whole, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(in)), {});
   for (size_t size = 0; size < bytes.size(); ++size)
-    EXPECT_THROW(SafetensorsFile::open(write("cut.safetensors", bytes.substr(0, size))), UserError) << size;
+    EXPECT_THROW(TensorFile::open(write("cut.safetensors", bytes.substr(0, size))), UserError) << size;
 }
 
 TEST_F(CheckpointTest, AcceptsWhatTheFormatAllows) {
   const std::string header = one("\"F32\"", "[]", "[0,4]");
-  EXPECT_EQ(SafetensorsFile::open(write("a", file_of(header + std::string(13, ' '), 4))).view("w").dim(), 0);
-  EXPECT_EQ(SafetensorsFile::open(write("b", file_of("   " + header, 4))).view("w").numel(), 1);
-  const auto empty = SafetensorsFile::open(write("c", file_of(one("\"BF16\"", "[3,0]", "[0,0]"), 0))).view("w");
+  EXPECT_EQ(TensorFile::open(write("a", file_of(header + std::string(13, ' '), 4))).view("w").dim(), 0);
+  EXPECT_EQ(TensorFile::open(write("b", file_of("   " + header, 4))).view("w").numel(), 1);
+  const auto empty = TensorFile::open(write("c", file_of(one("\"BF16\"", "[3,0]", "[0,0]"), 0))).view("w");
   EXPECT_EQ(empty.sizes(), (torch::IntArrayRef{3, 0}));
   for (size_t spaces = 0; spaces < 8; ++spaces) {
     const auto padded = one("\"F32\"", "[2]", "[0,8]") + std::string(spaces, ' ');
-    const auto view = SafetensorsFile::open(write("padded", little_endian(padded.size()) + padded +
-                                                                std::string("\0\0\x80\x3f\0\0\0\x40", 8)))
+    const auto view = TensorFile::open(write("padded", little_endian(padded.size()) + padded +
+                                                           std::string("\0\0\x80\x3f\0\0\0\x40", 8)))
                           .view("w");
     EXPECT_EQ(reinterpret_cast<uintptr_t>(view.data_ptr()) % 4, 0U);
     EXPECT_TRUE(torch::equal(view, torch::tensor({1.0F, 2.0F})));
   }
-  EXPECT_TRUE(SafetensorsFile::open(write("d", file_of("{}", 0))).entries().empty());
-  EXPECT_EQ(SafetensorsFile::open(write("e", file_of(one("\"F8_E4M3\"", "[4]", "[0,4]"), 4))).view("w").scalar_type(),
+  EXPECT_TRUE(TensorFile::open(write("d", file_of("{}", 0))).entries().empty());
+  EXPECT_EQ(TensorFile::open(write("e", file_of(one("\"F8_E4M3\"", "[4]", "[0,4]"), 4))).view("w").scalar_type(),
             torch::kFloat8_e4m3fn);
-  const auto described = SafetensorsFile::open(write("f", file_of(R"({"__metadata__":{"format":"pt","n":1}})", 0)));
+  const auto described = TensorFile::open(write("f", file_of(R"({"__metadata__":{"format":"pt","n":1}})", 0)));
   EXPECT_EQ(described.metadata().at("format"), "pt");
 }
 
@@ -167,7 +168,7 @@ TEST_F(CheckpointTest, RoundTripsEveryTypeAndShape) {
           torch::randint(0, 100, shape, torch::kFloat).to(type);
   tensors["transposed"] = torch::rand({4, 3}).t();
   tensors["sliced \"quoted\" ü"] = torch::rand({6, 6}).slice(1, 1, 6, 2);
-  const auto file = SafetensorsFile::open(write_tensors("all.safetensors", tensors));
+  const auto file = TensorFile::open(write_tensors("all.safetensors", tensors));
   EXPECT_EQ(file.entries().size(), tensors.size());
   EXPECT_EQ(file.metadata().at("format"), "pt");
   for (const auto& [name, expected] : tensors) {
@@ -189,7 +190,7 @@ TEST_F(CheckpointTest, ViewOutlivesItsFileAndDrop) {
   const auto path = write_tensors("w.safetensors", {{"w", values}});
   torch::Tensor view;
   {
-    const auto file = SafetensorsFile::open(path);
+    const auto file = TensorFile::open(path);
     view = file.view("w");
     file.drop("w");
   }
@@ -229,7 +230,7 @@ TEST_F(CheckpointTest, FullDiskKeepsTheOldFile) {
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(code, ExitCode::kIo);
   EXPECT_THAT(listing(), testing::ElementsAre("m.safetensors"));
-  EXPECT_EQ(SafetensorsFile::open(path).view("w")[1].item<float>(), 7);
+  EXPECT_EQ(TensorFile::open(path).view("w")[1].item<float>(), 7);
 }
 
 TEST_F(CheckpointTest, ReadsShardsAsOne) {
@@ -245,13 +246,48 @@ TEST_F(CheckpointTest, ReadsShardsAsOne) {
   EXPECT_FALSE(checkpoint.has("d"));
 }
 
+/// As torch.save does it.
+std::string pickled(const std::vector<std::pair<std::string, c10::IValue>>& items) {
+  c10::impl::GenericDict dictionary(c10::StringType::get(), c10::AnyType::get());
+  for (const auto& [name, value] : items) dictionary.insert(name, value);
+  const auto bytes = torch::pickle_save(dictionary);
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST_F(CheckpointTest, ReadsWhatTorchSaves) {
+  const auto a = torch::randn({3, 5}), b = torch::randn({7}).to(torch::kBFloat16);
+  write("pytorch_model.bin", pickled({{"a", a}, {"part of b", b.narrow(0, 2, 3)}, {"none", torch::empty({0, 4})}}));
+  const auto checkpoint = Checkpoint::open(dir_);
+  EXPECT_EQ(checkpoint.names(), (std::vector<std::string>{"a", "none", "part of b"}));
+  EXPECT_TRUE(torch::equal(checkpoint.view("a"), a));
+  EXPECT_TRUE(torch::equal(checkpoint.view("part of b"), b.narrow(0, 2, 3)));
+  EXPECT_EQ(checkpoint.entry("part of b").dtype, "BF16");
+  EXPECT_EQ(checkpoint.view("none").sizes(), (std::vector<int64_t>{0, 4}));
+  EXPECT_EQ(checkpoint.view("a").data_ptr(), checkpoint.view("a").data_ptr());  // in the mapped file, not a copy
+}
+
+TEST_F(CheckpointTest, RefusesOtherPickles) {
+  const auto message = [&](const std::string& bytes) {
+    const auto path = write("x.bin", bytes);
+    return message_of([&] { Checkpoint::open_file(path); });
+  };
+  const auto whole = pickled({{"a", torch::ones({64})}});
+  EXPECT_THAT(message(pickled({{"a", torch::ones({2, 3}).t()}})), HasSubstr("\"a\" does not lie in one piece"));
+  EXPECT_THAT(message(pickled({{"a", 1.5}})), HasSubstr("no named tensor"));
+  EXPECT_THAT(message("\x80\x02\x8a\nl\xfc\x9c"
+                      "F\xf9 j\xa8P\x19."),
+              HasSubstr("before 1.6"));
+  for (const size_t size : {size_t{5}, whole.size() / 2, whole.size() - 1})
+    EXPECT_THAT(message(whole.substr(0, size)), HasSubstr("x.bin")) << size;
+}
+
 TEST_F(CheckpointTest, RefusesBrokenFolders) {
   const auto index = "model.safetensors.index.json";
   const auto message = [&] { return message_of([&] { Checkpoint::open(dir_); }); };
   EXPECT_THAT(message_of([&] { Checkpoint::open(dir_ / "absent"); }), HasSubstr("not a folder"));
-  EXPECT_THAT(message(), HasSubstr("neither model.safetensors nor"));
-  write("pytorch_model.bin", "x");
-  EXPECT_THAT(message(), HasSubstr("pickle"));
+  EXPECT_THAT(message(), HasSubstr("no model.safetensors, pytorch_model.bin or index"));
+  write("pytorch_model.bin", "PK\x03\x04 and then nothing of the kind");
+  EXPECT_THAT(message(), HasSubstr("is not what torch.save writes"));
   write_tensors("s1", {{"a", torch::ones({2})}});
   const struct {
     const char *index, *message;
