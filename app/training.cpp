@@ -38,14 +38,17 @@ int64_t count_total_steps(const Recipe& recipe, const BatchLoader& loader) {
   return static_cast<int64_t>(std::ceil(before + (epochs - whole) * (after - before) - kRounding));
 }
 
-/// "16", or "16 until step 500, then 8".
-std::string rows_of_a_step(const Recipe& recipe) {
-  const int64_t micro = recipe.train.per_device_batch_size;
-  if (!recipe.schedule.accumulation_stages) return std::to_string(micro * recipe.train.gradient_accumulation_steps);
+/// "16 rows", "16 until step 500, then 8 rows", or "4096 tokens at most".
+std::string size_of_a_step(const Recipe& recipe) {
+  const auto tokens = recipe.train.max_tokens_per_batch;
+  const int64_t micro = tokens.value_or(recipe.train.per_device_batch_size);
+  const std::string unit = tokens ? " tokens at most" : " rows";
+  if (!recipe.schedule.accumulation_stages)
+    return std::to_string(micro * recipe.train.gradient_accumulation_steps) + unit;
   std::string text;
   for (const auto& [until_step, steps] : *recipe.schedule.accumulation_stages)
     text += fmt::format("{}{}", micro * steps, until_step ? fmt::format(" until step {}, then ", *until_step) : "");
-  return text;
+  return text + unit;
 }
 
 /// The checkpoint that --resume means, if there is one.
@@ -140,7 +143,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   const ExampleBuilder builder(inputs.example_options(recipe, cache));
   BatchLoader loader(dataset, builder, loader_options(recipe));
   const int64_t total_steps = count_total_steps(recipe, loader);
-  log_info("{} rows, {} optimizer steps of {} rows, template: {}", dataset.size(), total_steps, rows_of_a_step(recipe),
+  log_info("{} rows, {} optimizer steps of {}, template: {}", dataset.size(), total_steps, size_of_a_step(recipe),
            inputs.chat_template.empty() ? "none" : inputs.chat_template.origin());
   show_first_sample(dataset, builder, *inputs.tokenizer);
 
@@ -159,6 +162,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   const RunLock lock(run);
   remove_stale_files(run);
   open_log_file(run.log());
+  snapshot_device_when_full(run.root / "device-memory.json");
   write_file_atomic(run.recipe(), print_recipe(recipe) + "\n");
   RunPosition position;
   if (const auto checkpoint = find_checkpoint(arguments.resume, run)) {
@@ -263,7 +267,9 @@ int run_training(const TrainArguments& arguments, Command command) {
   if (!saved) save_now();
   remove_old_checkpoints(run, recipe);  // a run that was killed behind its last save has them still
   write_final(recipe, inputs, parts, run.root);
-  write_memory_json(run.memory(), measured_memory(recipe, command));
+  auto memory = measured_memory(recipe, command);
+  memory.figures.loader_bytes = loader.counts().ready_bytes;
+  write_memory_json(run.memory(), memory);
   write_report(run.root);
   log_info("report: {}", run.report().string());
   return 0;

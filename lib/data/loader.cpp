@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <unordered_set>
@@ -70,6 +71,11 @@ class ItemStream {
     samples_of_a_step_ = samples;
   }
 
+  int64_t most_ready_bytes() {
+    const std::lock_guard lock(mutex_);
+    return most_ready_bytes_;
+  }
+
   /// The next item.
   Item take() {
     if (options_.num_workers <= 0) return build_item(dataset_, builder_, issue());
@@ -118,11 +124,10 @@ class ItemStream {
     return issue_epoch_ + (whole ? 1 : 0) >= options_.num_epochs;
   }
 
-  /// Two optimizer steps ahead at most: more would only take memory and, on a CPU device, time from the step under way.
   /// Samples under way are taken to be as large as the largest so far.
   bool has_room() const {
     if (queue_.empty()) return true;
-    const int64_t most = std::max<int64_t>(2 * samples_of_a_step_, 2 * options_.num_workers);
+    const int64_t most = std::max<int64_t>(kStepsAhead * samples_of_a_step_, 2 * options_.num_workers);
     return static_cast<int64_t>(queue_.size()) < most &&
            ready_bytes_ + (building_ + 1) * largest_ <= options_.prefetch_bytes;
   }
@@ -149,6 +154,7 @@ class ItemStream {
       item->done = true;
       --building_;
       ready_bytes_ += item->example.num_bytes();
+      most_ready_bytes_ = std::max(most_ready_bytes_, ready_bytes_);
       largest_ = std::max(largest_, item->example.num_bytes());
       ready_.notify_all();
     }
@@ -165,7 +171,7 @@ class ItemStream {
   std::deque<std::shared_ptr<Item>> queue_;  // in order; the front is handed out first
   std::vector<uint32_t> rows_;               // order of issue_epoch_
   int64_t issue_epoch_ = 0, issue_position_ = 0;
-  int64_t ready_bytes_ = 0, building_ = 0, largest_ = 0;
+  int64_t ready_bytes_ = 0, most_ready_bytes_ = 0, building_ = 0, largest_ = 0;
   int64_t samples_of_a_step_ = options_.micro_batch_size * options_.accumulation(0);
   bool stopping_ = false;
 };
@@ -185,10 +191,9 @@ class BatchLoader::Impl {
   }
 
   std::optional<StepBatch> next() {
-    RowPacker packer = new_packer(step_);
+    StepFiller filler = new_step(step_);
     StepBatch batch;
-    std::vector<Example> rows;
-    while (!packer.full()) {
+    while (!filler.full()) {
       if (position_ == rows_per_epoch_) {
         if (batch.samples > 0) break;
         if (epoch_samples_ == 0)
@@ -200,23 +205,20 @@ class BatchLoader::Impl {
       if (options_.num_epochs >= 0 && epoch_ >= options_.num_epochs) return std::nullopt;
       Item item = waiting_ ? *std::exchange(waiting_, std::nullopt) : stream_.take();
       if (accept(item)) {
-        const auto row = packer.place(static_cast<int64_t>(item.example.ids.size()));
-        if (!row) {
+        const auto place = filler.place(static_cast<int64_t>(item.example.ids.size()));
+        if (!place) {
           waiting_ = std::move(item);
           break;
         }
         count(batch, item.example);
-        if (*row == rows.size())
+        if (place->micro_batch == batch.micro.size()) batch.micro.emplace_back();
+        auto& rows = batch.micro[place->micro_batch];
+        if (place->row == rows.size())
           rows.push_back(std::move(item.example));
         else
-          append_sample(rows[*row], std::move(item.example));
+          append_sample(rows[place->row], std::move(item.example));
       }
       ++position_;
-    }
-    for (Example& row : rows) {
-      if (batch.micro.empty() || static_cast<int64_t>(batch.micro.back().size()) == options_.micro_batch_size)
-        batch.micro.emplace_back();
-      batch.micro.back().push_back(std::move(row));
     }
     epoch_samples_ += batch.samples;
     batch.epoch = epoch_;
@@ -242,13 +244,17 @@ class BatchLoader::Impl {
   }
 
   int64_t total_steps(int64_t epochs) {
-    if (options_.packing && lengths_.empty()) lengths_ = measure_rows();
+    const bool by_length = options_.packing || options_.micro_batch_tokens > 0;
+    if (by_length && lengths_.empty()) lengths_ = measure_rows();
     int64_t step = 0;
-    for (int64_t epoch = 0; epoch < epochs; ++epoch) step += options_.packing ? packed_steps(epoch, step) : steps(step);
+    for (int64_t epoch = 0; epoch < epochs; ++epoch) step += by_length ? steps_by_length(epoch, step) : steps(step);
     return step;
   }
 
-  const LoaderCounts& counts() const { return counts_; }
+  LoaderCounts counts() {
+    counts_.ready_bytes = stream_.most_ready_bytes();
+    return counts_;
+  }
 
  private:
   int64_t accumulation(int64_t step) const {
@@ -257,8 +263,12 @@ class BatchLoader::Impl {
     return count;
   }
 
-  RowPacker new_packer(int64_t step) const {
-    return {accumulation(step) * options_.micro_batch_size, options_.packing ? builder_.options().max_length : 0};
+  StepFiller new_step(int64_t step) const {
+    const int64_t tokens = options_.micro_batch_tokens;
+    return StepFiller({.micro_batches = accumulation(step),
+                       .rows = tokens > 0 ? std::numeric_limits<int64_t>::max() : options_.micro_batch_size,
+                       .row_tokens = options_.packing ? builder_.options().max_length : 0,
+                       .batch_tokens = tokens});
   }
 
   /// Steps of an epoch that begins with step `first`.
@@ -268,14 +278,14 @@ class BatchLoader::Impl {
     return step - first;
   }
 
-  int64_t packed_steps(int64_t epoch, int64_t first) const {
+  int64_t steps_by_length(int64_t epoch, int64_t first) const {
     int64_t step = first;
-    std::optional<RowPacker> packer;
+    std::optional<StepFiller> filler;
     for (const uint32_t row : epoch_order(dataset_, order_options(), epoch)) {
       if (lengths_[row] == 0) continue;
-      if (packer && packer->place(lengths_[row])) continue;
-      packer = new_packer(step++);
-      packer->place(lengths_[row]);
+      if (filler && filler->place(lengths_[row])) continue;
+      filler = new_step(step++);
+      filler->place(lengths_[row]);
     }
     return step - first;
   }
@@ -306,8 +316,11 @@ class BatchLoader::Impl {
     order.seed = options_.seed;
     order.shuffle = options_.shuffle;
     order.group_by_modality_length = options_.group_by_modality_length;
-    order.num_chunks = accumulation(0);
-    order.group_size = order.num_chunks * options_.micro_batch_size;
+    // How many rows a budget of tokens makes a step of is not known: blocks of many, sorted as a whole.
+    constexpr int64_t kManyRows = 64;
+    order.num_chunks = options_.micro_batch_tokens > 0 ? 1 : accumulation(0);
+    order.group_size =
+        options_.micro_batch_tokens > 0 ? accumulation(0) * kManyRows : order.num_chunks * options_.micro_batch_size;
     return order;
   }
 
@@ -363,6 +376,6 @@ BatchLoader::~BatchLoader() = default;
 std::optional<StepBatch> BatchLoader::next() { return impl_->next(); }
 void BatchLoader::seek(int64_t epoch, int64_t position, int64_t step) { impl_->seek(epoch, position, step); }
 int64_t BatchLoader::total_steps(int64_t epochs) const { return impl_->total_steps(epochs); }
-const LoaderCounts& BatchLoader::counts() const { return impl_->counts(); }
+LoaderCounts BatchLoader::counts() const { return impl_->counts(); }
 
 }  // namespace vlmtune

@@ -23,8 +23,14 @@ struct StepBatch {
   int64_t samples = 0, tokens = 0, image_tokens = 0, label_tokens = 0;  // sums over the step
 };
 
+/// The loader builds so many optimizer steps ahead at most: more would only take memory and, on a CPU device, time from the
+/// step under way.
+inline constexpr int64_t kStepsAhead = 2;
+
 struct LoaderOptions {
   int64_t micro_batch_size = 1;  // rows
+  /// Micro-batches take rows while these, padded to the longest, have at most so many tokens, in place of micro_batch_size; 0: no.
+  int64_t micro_batch_tokens = 0;
   /// Rows hold as many samples as fit into the builder's max_length (lib/data/packing.h).
   bool packing = false;
   /// Micro-batches of optimizer step `step` (from 0, counted over the whole run).
@@ -38,11 +44,12 @@ struct LoaderOptions {
   int64_t num_epochs = -1;                // next() ends after so many; -1 goes on for ever
 };
 
-/// Rows that gave no sample so far, each counted once.
+/// What happened so far; rows that gave no sample are counted once.
 struct LoaderCounts {
-  int64_t bad = 0;        // damaged rows and pictures
-  int64_t no_labels = 0;  // nothing to train on
-  int64_t too_long = 0;   // left out by OverLength::kDrop
+  int64_t bad = 0;          // damaged rows and pictures
+  int64_t no_labels = 0;    // nothing to train on
+  int64_t too_long = 0;     // left out by OverLength::kDrop
+  int64_t ready_bytes = 0;  // the most that finished samples took while they waited
 };
 
 /// Bad rows are skipped and named once by log_warning; the next row of the order takes their slot. Bad rows and rows
@@ -63,10 +70,10 @@ class BatchLoader {
   void seek(int64_t epoch, int64_t position, int64_t step);
 
   /// Steps of `epochs` whole epochs from the start, with the accumulation of each step; assumes that no row is skipped.
-  /// With packing every row of the data is measured the first time; rows whose pictures are damaged count here alone.
+  /// Where samples' lengths matter (packing, micro_batch_tokens), every row of the data is measured the first time; rows whose pictures are damaged count here alone.
   int64_t total_steps(int64_t epochs) const;
 
-  const LoaderCounts& counts() const;
+  LoaderCounts counts() const;
 
  private:
   class Impl;

@@ -20,6 +20,12 @@ MemoryFigures memory_figures(const MemoryAccounts& accounts, int64_t overhead_by
   const auto* simulator = accounts.device->simulator();
   figures.peak_reserved_bytes = simulator ? simulator->peak_reserved_bytes() : figures.peak_allocated_bytes();
   figures.overhead_bytes = overhead_bytes;
+  if (accounts.statistics) {
+    const auto device = accounts.statistics();
+    figures.allocator_peak_bytes = device.allocated_peak;
+    figures.peak_reserved_bytes = device.reserved_peak;
+    figures.overhead_bytes = device.in_use - device.reserved;
+  }
   const auto host = accounts.host->phases();
   figures.host_peak_bytes = host[highest(host)].peak.bytes;
   return figures;

@@ -42,7 +42,7 @@ class CpuAllocator final : public c10::Allocator {
 
 /// Keys are unique, so that the account which does not know one leaves it alone.
 void free_meta(void* context) {
-  const auto& [device, host] = accounts();
+  const auto& [device, host, statistics] = accounts();
   device->freed(key_of(context));
   if (host != device) host->freed(key_of(context));
 }
@@ -81,7 +81,7 @@ void claim_memory(const torch::Tensor& tensor, MemoryCategory category) {
 }
 
 std::string enter_memory_phase(std::string_view name) {
-  const auto& [device, host] = accounts();
+  const auto& [device, host, statistics] = accounts();
   auto before = device->enter_phase(name);
   if (host != device) host->enter_phase(name);
   return before;

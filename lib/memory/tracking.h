@@ -2,15 +2,24 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <functional>
 #include <memory>
 
 #include "lib/memory/ledger.h"
 
 namespace vlmtune {
 
+/// What a device's own allocator says of itself, in bytes.
+struct AllocatorStatistics {
+  int64_t allocated_peak = 0;  ///< of tensors
+  int64_t reserved = 0, reserved_peak = 0;
+  int64_t in_use = 0;  ///< of the whole device: what the allocator reserved, the context, libraries, other programs
+};
+
 /// The accounts of a process: of the device that computes and of the host; one and the same when the CPU computes.
 struct MemoryAccounts {
   std::shared_ptr<MemoryLedger> device, host;
+  std::function<AllocatorStatistics()> statistics = {};  ///< where the device has an allocator that keeps them
 };
 
 /// Routes LibTorch's CPU and meta allocations through the accounts. Call once, before the first tensor is made.

@@ -1,5 +1,6 @@
 #include "lib/pipeline/assemble.h"
 
+#include "lib/base/bytes.h"
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
 #include "lib/memory/scope.h"
@@ -354,6 +355,7 @@ LossScaler make_loss_scaler(const Recipe& recipe) {
 LoaderOptions loader_options(const Recipe& recipe) {
   LoaderOptions options;
   options.micro_batch_size = recipe.train.per_device_batch_size;
+  options.micro_batch_tokens = recipe.train.max_tokens_per_batch.value_or(0);
   const auto stages = recipe.schedule.accumulation_stages.value_or(
       std::vector<AccumulationStage>{{std::nullopt, recipe.train.gradient_accumulation_steps}});
   options.accumulation = [stages](int64_t step) {
@@ -367,6 +369,7 @@ LoaderOptions loader_options(const Recipe& recipe) {
   options.group_by_modality_length =
       recipe.data.group_by_modality_length && recipe.train.shuffle && !recipe.data.packing;
   options.num_workers = static_cast<int>(recipe.data.num_workers);
+  options.prefetch_bytes = parse_bytes(recipe.data.prefetch).value();  // checked when the recipe was read
   options.bad_sample_budget = recipe.data.bad_sample_budget;
   return options;
 }

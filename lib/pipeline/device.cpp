@@ -15,13 +15,17 @@ void allocated(uint64_t key, int64_t bytes) { memory_accounts().device->allocate
 void freed(uint64_t key) { memory_accounts().device->freed(key); }
 
 /// Its symbols are everybody's, as LibTorch's libraries expect of each other.
-void* load(const std::string& library, const Recipe& recipe) {
-  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (handle == nullptr)
+void load(const std::string& library, const Recipe& recipe) {
+  if (::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr)
     throw usage_error(
         "/hardware: {} needs the device \"{}\", and {} does not load ({}); --set hardware=cpu runs it here",
         recipe.hardware.name, recipe.hardware.device, library, ::dlerror());
-  return handle;
+}
+
+/// What a loaded plugin exports under the name; null without one.
+template <typename Function>
+Function exported(const char* name) {
+  return reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, name));
 }
 
 /// Our own plugin stands beside the program or in its lib folder.
@@ -40,16 +44,26 @@ torch::Device open_device(const Recipe& recipe) {
   const bool cuda = name == "cuda";
   const char* npu = std::getenv("VLMTUNE_NPU_LIBRARY");
   if (cuda) load("libtorch_cuda.so", recipe);
-  void* plugin = load(cuda ? beside_program("libvlmtune_cuda.so") : npu != nullptr ? npu : "libtorch_npu.so", recipe);
+  load(cuda ? beside_program("libvlmtune_cuda.so") : npu != nullptr ? npu : "libtorch_npu.so", recipe);
   const torch::Device device(cuda ? torch::kCUDA : torch::kPrivateUse1, 0);
   const auto* guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(device.type())].load();
   if (guard == nullptr || guard->deviceCount() == 0)
     throw usage_error("/hardware: {} needs the device \"{}\", and there is none; --set hardware=cpu runs it here",
                       recipe.hardware.name, name);
-  set_memory_accounts({std::make_shared<MemoryLedger>(), memory_accounts().host});
-  if (const auto watch = reinterpret_cast<WatchDevice>(::dlsym(plugin, "vlmtune_watch_device")))
-    watch(allocated, freed);
+  MemoryAccounts accounts{std::make_shared<MemoryLedger>(), memory_accounts().host};
+  if (const auto read = exported<DeviceStatistics>("vlmtune_device_statistics"))
+    accounts.statistics = [read] {
+      int64_t values[4];
+      read(values);
+      return AllocatorStatistics{values[0], values[1], values[2], values[3]};
+    };
+  set_memory_accounts(accounts);
+  if (const auto watch = exported<WatchDevice>("vlmtune_watch_device")) watch(allocated, freed);
   return device;
+}
+
+void snapshot_device_when_full(const fs::path& file) {
+  if (const auto snapshot = exported<SnapshotWhenFull>("vlmtune_snapshot_when_full")) snapshot(file.c_str());
 }
 
 }  // namespace vlmtune

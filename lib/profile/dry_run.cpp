@@ -115,14 +115,15 @@ int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
 
 /// Pictures of the fullest row among those that the first samples of the data are packed into; as many as fit where there is
 /// no data to look at.
-int64_t most_images_packed(const Recipe& recipe, Command command, const LlavaConfig& config, int64_t most_of_a_sample) {
+int64_t most_images_packed(const Recipe& recipe, Command command, const LlavaConfig& config, int64_t row_tokens,
+                           int64_t most_of_a_sample) {
   if (most_of_a_sample == 0) return 0;
   const auto& files = recipe.data.train;
   const bool has_data =
       !files.empty() && std::all_of(files.begin(), files.end(), [](const auto& file) { return fs::exists(file.path); });
   const fs::path dir = recipe.model.path;
   if (!has_data || !(fs::exists(dir / "tokenizer.json") || fs::exists(dir / "tokenizer.model")))
-    return recipe.data.max_length / config.image_tokens(largest_picture(config));
+    return row_tokens / config.image_tokens(largest_picture(config));
   constexpr int64_t kSamplesLookedAt = 2000;
   Recipe here = recipe;
   here.hardware = Hardware();
@@ -130,14 +131,15 @@ int64_t most_images_packed(const Recipe& recipe, Command command, const LlavaCon
   const ExampleBuilder builder(inputs.example_options(here));
   const auto dataset = open_training_data(here);
   int64_t most = 0, images = 0;
-  RowPacker packer(1, recipe.data.max_length);
+  const StepLimits one_row{.micro_batches = 1, .rows = 1, .row_tokens = row_tokens};
+  StepFiller filler(one_row);
   for (int64_t i = 0; i < std::min(dataset.size(), kSamplesLookedAt); ++i) {
     Skip skip = Skip::kNone;
     const auto sample = builder.measure(dataset.row(i), &skip);
     const auto length = static_cast<int64_t>(sample.ids.size());
-    if (!packer.place(length)) {
-      packer = RowPacker(1, recipe.data.max_length);
-      packer.place(length);
+    if (!filler.place(length)) {
+      filler = StepFiller(one_row);
+      filler.place(length);
       images = 0;
     }
     images += static_cast<int64_t>(sample.image_starts.size());
@@ -154,16 +156,37 @@ void run_tower(const Recipe& recipe, const LlavaConfig& config) {
                    to_scalar_type(recipe.precision.compute));
 }
 
-StepTime run_training(const Recipe& recipe, Command command, const InputParts& inputs, const ModelParts& parts,
-                      RooflineRecorder& roofline) {
+/// What the loader holds of steps of such rows.
+int64_t loader_bytes(const Recipe& recipe, const std::vector<Example>& rows) {
+  if (recipe.data.num_workers == 0) return 0;
+  int64_t step = 0;
+  for (const auto& row : rows) step += row.num_bytes();
+  const auto options = loader_options(recipe);
+  return std::min(options.prefetch_bytes, kStepsAhead * options.accumulation(0) * step);
+}
+
+struct TrainingTrace {
+  StepTime time;  // of one step
+  int64_t loader_bytes;
+};
+
+TrainingTrace run_training(const Recipe& recipe, Command command, const InputParts& inputs, const ModelParts& parts,
+                           RooflineRecorder& roofline) {
   const auto options = step_options(recipe, inputs);
   const auto optimizer = make_optimizer(recipe, *parts.model);
+  // Rows that share a budget of tokens: as many of the longest as fit, stretched to what is left.
+  const auto budget = recipe.train.max_tokens_per_batch;
+  const int64_t num_rows = budget ? std::max<int64_t>(1, *budget / padded_length(recipe.data.max_length))
+                                  : recipe.train.per_device_batch_size;
+  const int64_t row_tokens =
+      budget ? std::max(padded_length(recipe.data.max_length), *budget / num_rows / kLengthMultiple * kLengthMultiple)
+             : recipe.data.max_length;
   int64_t images = most_images(recipe, inputs.config);
-  if (recipe.data.packing) images = most_images_packed(recipe, command, inputs.config, images);
-  auto row = longest_row(inputs.config, recipe.data.max_length, images,
+  if (recipe.data.packing || budget) images = most_images_packed(recipe, command, inputs.config, row_tokens, images);
+  auto row = longest_row(inputs.config, row_tokens, images,
                          recipe.data.embedding_cache ? std::optional(options.compute_type) : std::nullopt);
   if (recipe.data.packing) row.sample_starts.push_back(recipe.data.max_length / 2);
-  const std::vector<Example> rows(static_cast<size_t>(recipe.train.per_device_batch_size), row);
+  const std::vector<Example> rows(static_cast<size_t>(num_rows), row);
   // From the second micro-batch on, each takes what the one before took, in memory and in time.
   const int64_t micro_batches = recipe.train.gradient_accumulation_steps, run = std::min<int64_t>(2, micro_batches);
   std::vector<StepTime> begun;
@@ -180,7 +203,7 @@ StepTime run_training(const Recipe& recipe, Command command, const InputParts& i
   auto time = roofline.time();
   { const PhaseScope phase("save"); }  // files are written from what is there
   if (micro_batches > run) time += (begun[1] - begun[0]) * static_cast<double>(micro_batches - run);
-  return time;
+  return {time, loader_bytes(recipe, rows)};
 }
 
 void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts, KvCache::Growth growth) {
@@ -271,16 +294,17 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
     const auto workspace =
         torch::empty({recipe.hardware.cublas_workspace_bytes}, torch::dtype(torch::kByte).device(torch::kMeta));
     roofline.reset();
-    StepTime time;
+    TrainingTrace trace{};
     if (command == Command::kInfer) {
       run_inference(recipe, inputs, parts,
                     options.like_transformers ? KvCache::Growth::kExact : KvCache::Growth::kAhead);
-      time = roofline.time();
+      trace.time = roofline.time();
     } else {
-      time = run_training(recipe, command, inputs, parts, roofline);
+      trace = run_training(recipe, command, inputs, parts, roofline);
     }
     result.report = new_report(recipe, command, options.context_bytes.value_or(recipe.hardware.context_bytes));
-    if (rates.bytes > 0) result.report.time = time;
+    result.report.figures.loader_bytes = trace.loader_bytes;
+    if (rates.bytes > 0) result.report.time = trace.time;
   }
   result.ledger = ledger;
   return result;

@@ -39,7 +39,9 @@ std::string memory_json(const MemoryReport& report) {
     if (phase.peak.bytes > 0)
       json["phases"].push_back(
           {{"name", phase.name}, {"peak_bytes", phase.peak.bytes}, {"by_category", to_json(phase.peak.by_category)}});
+  if (figures.allocator_peak_bytes) json["allocator"]["peak_allocated_bytes"] = *figures.allocator_peak_bytes;
   json["host"]["peak_bytes"] = figures.host_peak_bytes;
+  json["host"]["loader_bytes"] = figures.loader_bytes;
   if (!report.time) json["host"]["resident_peak_bytes"] = peak_resident_bytes();
   if (report.time) {
     const auto& time = *report.time;

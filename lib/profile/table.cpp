@@ -70,7 +70,9 @@ std::string memory_table(const MemoryReport& report) {
   text += "\npeak of each phase\n";
   for (const auto& phase : f.phases)
     if (phase.peak.bytes > 0) text += row(phase.name, phase.peak.bytes, peak.peak.bytes);
-  text += fmt::format("\non the host: {} in tensors\n", format_bytes(f.host_peak_bytes));
+  text += fmt::format("\non the host: {} in tensors", format_bytes(f.host_peak_bytes));
+  if (f.loader_bytes > 0) text += fmt::format(", {} of samples decoded ahead", format_bytes(f.loader_bytes));
+  text += "\n";
   if (report.time)
     text += fmt::format(
         "a step takes at least {:.3g} s there: {:.0f} % bound by arithmetic, {:.0f} % by memory, {:.0f} % of it "

@@ -59,7 +59,7 @@ constexpr Technique kTechniques[] = {
        return r.train.per_device_batch_size == 1 && r.train.gradient_accumulation_steps > 1;
      },
      [](const Recipe& r, Command c) {
-       return trains(c) && !r.schedule.accumulation_stages &&
+       return trains(c) && !r.schedule.accumulation_stages && !r.train.max_tokens_per_batch &&
               r.train.per_device_batch_size * r.train.gradient_accumulation_steps > 1;
      },
      [](Recipe& r) {

@@ -142,6 +142,7 @@ constexpr Alias kAliases[] = {
     {"per_device_train_batch_size", "train", "per_device_batch_size"},
     {"per_device_batch_size", "train", "per_device_batch_size"},
     {"micro_batch_size", "train", "per_device_batch_size"},
+    {"max_tokens_per_batch", "train", "max_tokens_per_batch"},
     {"gradient_accumulation_steps", "train", "gradient_accumulation_steps"},
     {"global_batch_size", "train", "global_batch_size"},
     {"logging_steps", "train", "logging_steps"},

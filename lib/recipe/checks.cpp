@@ -109,6 +109,23 @@ void check_training(const Recipe& r, Command command, const std::string& origin)
         origin, *r.data.embedding_cache);
   if (r.data.packing && r.data.group_by_modality_length)
     log_warning("{}: data.group_by_modality_length has no effect with data.packing", origin);
+  if (parse_bytes(r.data.prefetch).value_or(0) <= 0)
+    throw usage_error("{}: /data/prefetch: found \"{}\", expected a size such as 256MiB", origin, r.data.prefetch);
+  if (const auto tokens = r.train.max_tokens_per_batch) {
+    if (*tokens < r.data.max_length)
+      throw usage_error("{}: /train/max_tokens_per_batch: found {}, expected at least data.max_length {}", origin,
+                        *tokens, r.data.max_length);
+    if (r.data.packing)
+      throw usage_error(
+          "{}: /train/max_tokens_per_batch: found {} beside data.packing, which fills rows of max_length, expected "
+          "only one of the two",
+          origin, *tokens);
+    if (r.train.global_batch_size)
+      throw usage_error(
+          "{}: /train/max_tokens_per_batch: found {} beside global_batch_size {}, a number of rows, expected only one "
+          "of the two",
+          origin, *tokens, *r.train.global_batch_size);
+  }
   if (r.schedule.accumulation_stages) check_stages(*r.schedule.accumulation_stages, origin);
   if (r.schedule.warmup_steps.value_or(0) > 0 && r.schedule.warmup_ratio > 0)
     throw usage_error("{}: /schedule/warmup_steps: found {} beside warmup_ratio {}, expected only one of the two",

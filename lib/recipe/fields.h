@@ -101,6 +101,7 @@ void visit_fields(V& v, DataRecipe& s) {
     s.group_by_modality_length);
   v({"packing", kByTraining, "put several short rows into one sequence"}, s.packing);
   v({"num_workers", kByTraining, "threads that decode ahead; 0: in the training loop", {0, 256}}, s.num_workers);
+  v({"prefetch", kByTraining, "host memory for samples decoded ahead, e.g. \"256MiB\""}, s.prefetch);
   v({"bad_sample_budget", kByTraining, "share of rows that may be unusable before the run stops", kShare},
     s.bad_sample_budget);
   v({"embedding_cache", kByTraining, "folder of a frozen vision tower's features, computed once"}, s.embedding_cache);
@@ -220,6 +221,10 @@ void visit_fields(V& v, TrainRecipe& s) {
   v({"num_train_epochs", kByTraining, "passes over the data; may be a fraction", kPositive}, s.num_train_epochs);
   v({"max_steps", kByTraining, "optimizer steps; replaces num_train_epochs", kFromOne}, s.max_steps);
   v({"per_device_batch_size", kByTraining, "rows of a micro-batch", kFromOne}, s.per_device_batch_size);
+  v({"max_tokens_per_batch", kByTraining,
+     "a micro-batch takes rows up to so many tokens, padding included; replaces per_device_batch_size in training",
+     kFromOne},
+    s.max_tokens_per_batch);
   v({"gradient_accumulation_steps", kByTraining, "micro-batches per optimizer step", kFromOne},
     s.gradient_accumulation_steps);
   v({"global_batch_size", kByTraining, "rows per optimizer step; derives gradient_accumulation_steps", kFromOne},

@@ -39,6 +39,7 @@ inline constexpr Alternatives kAlternatives[] = {
     {{"train", "gradient_accumulation_steps"}, {"train", "global_batch_size"}},
     {{"train", "gradient_accumulation_steps"}, {"schedule", "accumulation_stages"}},
     {{"train", "global_batch_size"}, {"schedule", "accumulation_stages"}},
+    {{"train", "global_batch_size"}, {"train", "max_tokens_per_batch"}},
     {{"schedule", "warmup_steps"}, {"schedule", "warmup_ratio"}},
 };
 

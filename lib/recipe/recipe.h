@@ -70,6 +70,7 @@ struct DataRecipe {
   bool group_by_modality_length = true;
   bool packing = false;
   int64_t num_workers = 2;
+  std::string prefetch = "256MiB";  // a size that parse_bytes() reads
   double bad_sample_budget = 0.01;  // share of rows that may be unusable before the run stops
   std::optional<std::string> embedding_cache;
   bool operator==(const DataRecipe&) const = default;
@@ -192,7 +193,8 @@ struct TrainRecipe {
   double num_train_epochs = 1;
   std::optional<int64_t> max_steps;  // optimizer steps; wins over num_train_epochs
   int64_t per_device_batch_size = 1;
-  int64_t gradient_accumulation_steps = 1;  // already derived from global_batch_size, or the largest of the stages
+  std::optional<int64_t> max_tokens_per_batch;  // of a micro-batch, padding included; replaces per_device_batch_size
+  int64_t gradient_accumulation_steps = 1;      // already derived from global_batch_size, or the largest of the stages
   std::optional<int64_t> global_batch_size;
   int64_t logging_steps = 1;
   int64_t save_steps = 500;  // 0: only at the end

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lib/data/packing.h"
 #include "lib/memory/scope.h"
 #include "lib/train/embedding_cache.h"
 
 namespace vlmtune {
 namespace {
-
-constexpr size_t kBlock = 8;
 
 void separate_samples(const std::vector<Example>& rows, ModelBatch& batch) {
   const auto tokens = batch.ids.size(1);
@@ -42,9 +41,9 @@ Tensor picture_pixels(const ProcessedImage& image) {
 ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, PaddingSide side) {
   size_t longest = 0;
   for (const auto& example : examples) longest = std::max(longest, example.ids.size());
-  // Matrix products are faster when their rows come in whole blocks; on the right nothing sees padding.
-  if (side == PaddingSide::kRight) longest = (longest + kBlock - 1) / kBlock * kBlock;
-  const auto rows = static_cast<int64_t>(examples.size()), columns = static_cast<int64_t>(longest);
+  const auto rows = static_cast<int64_t>(examples.size());
+  const int64_t columns =
+      side == PaddingSide::kRight ? padded_length(static_cast<int64_t>(longest)) : static_cast<int64_t>(longest);
   const MemoryScope scope(MemoryCategory::kInputs);
   ModelBatch batch{torch::full({rows, columns}, pad_id, torch::kLong),
                    torch::full({rows, columns}, kIgnoreLabel, torch::kLong),

@@ -20,7 +20,7 @@ Tensor picture_pixels(const ProcessedImage& image);
 
 enum class PaddingSide { kRight, kLeft };
 
-/// Pads the samples to the longest (on the right: rounded up to a multiple of 8) with `pad_id`, whose value matters to nothing: padding is masked by length.
+/// Pads the samples to the longest (on the right: to padded_length) with `pad_id`, whose value matters to nothing: padding is masked by length.
 /// The pixels or features of a single picture are not copied: the examples outlive the batch.
 ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, PaddingSide side);
 ModelBatch make_batch(std::vector<Example>&& examples, int64_t pad_id, PaddingSide side) = delete;

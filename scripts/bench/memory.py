@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Predicted memory beside what a run on the CPU measures, on the bench's random-weight checkpoints (scripts/bench/checkpoint.py).
+"""Predicted memory beside what a run measures, on the bench's random-weight checkpoints (scripts/bench/checkpoint.py). On a device with
+memory of its own (--hardware) also what its allocator reserves and the whole device's; a figure beyond its tolerance fails the run.
 
-usage: memory.py [--binary build/release/app/vlmtune] [--python .venv-golden/bin/python] [--sizes small medium] [--json]
+usage: memory.py [--binary build/release/app/vlmtune] [--python .venv-golden/bin/python] [--sizes small medium]
+                 [--hardware cpu] [--json]
 """
 import argparse
 import json
@@ -27,7 +29,11 @@ def run(command):
     return done.stdout
 
 
-def compare(binary, checkpoint, picture, precision, name, scratch):
+TOLERANCES = {"peak_allocated_bytes": (0.02, 0), "peak_reserved_bytes": (0.05, 0), "total_bytes": (0.03, 300 << 20)}  # relative, or bytes
+
+
+def compare(binary, checkpoint, picture, precision, name, hardware, scratch):
+    """Predicted and measured memory.json."""
     command, sections = RECIPES[name]
     rows = scratch / "rows.json"
     rows.write_text(json.dumps([{"id": str(i), "image": str(picture), "conversations": [
@@ -36,12 +42,13 @@ def compare(binary, checkpoint, picture, precision, name, scratch):
     out = scratch / f"{name}-{precision}"
     recipe.write_text(json.dumps({
         "model": {"path": str(checkpoint)}, "data": {"train": [str(rows)]}, "precision": {"compute": precision, "parameters": precision},
-        "train": {"max_steps": 2, "per_device_batch_size": 2, "save_steps": 0}, "output": {"dir": str(out)}, **sections}))
+        "train": {"max_steps": 2, "per_device_batch_size": 2, "save_steps": 0}, "hardware": hardware, "output": {"dir": str(out)}, **sections}))
     run([binary, command, "--recipe", recipe, "--resume", "none"])
     step = json.loads((out / "metrics.jsonl").read_text().splitlines()[0])
-    measured = json.loads((out / "memory.json").read_text())["peak_allocated_bytes"]
+    measured = json.loads((out / "memory.json").read_text())
+    measured["peak_allocated_bytes"] = measured.get("allocator", measured)["peak_allocated_bytes"]
     predicted = json.loads(run([binary, "profile-memory", "--command", command, "--recipe", recipe, "--json", "-",
-                                "--set", f"data.max_length={step['tokens'] // step['samples']}"]))["peak_allocated_bytes"]
+                                "--set", f"data.max_length={step['tokens'] // step['samples']}"]))
     return predicted, measured
 
 
@@ -52,7 +59,10 @@ def main():
     parser.add_argument("--folder", type=Path, default=ROOT / ".cache/bench", help="where checkpoints are kept")
     parser.add_argument("--sizes", nargs="+", default=["small"])
     parser.add_argument("--json", action="store_true", help="one JSON line per figure")
+    parser.add_argument("--hardware", default="cpu", help="a name of recipes/hardware")
     args = parser.parse_args()
+    figures = list(TOLERANCES)[:1 if args.hardware == "cpu" else None]
+    missed = 0
     for size in args.sizes:
         if not (args.folder / f"{size}-fp32").exists():
             subprocess.run([args.python, Path(__file__).with_name("checkpoint.py"), size, args.folder], check=True)
@@ -60,13 +70,18 @@ def main():
             for name in RECIPES:
                 with tempfile.TemporaryDirectory() as scratch:
                     predicted, measured = compare(args.binary.resolve(), args.folder / f"{size}-{precision}", args.folder / "picture.png",
-                                                  precision, name, Path(scratch))
-                title = f"memory_{name}_{size}_{precision}"
-                if args.json:
-                    print(json.dumps({"name": title, "ratio": predicted / measured}), flush=True)
-                else:
-                    print(f"{title:<40}{predicted / 1e6:10.1f} MB predicted {measured / 1e6:10.1f} measured "
-                          f"{100 * (predicted / measured - 1):+6.2f} %", flush=True)
+                                                  precision, name, args.hardware, Path(scratch))
+                for figure in figures:
+                    ours, real = predicted[figure], measured[figure]
+                    relative, slack = TOLERANCES[figure]
+                    missed += abs(ours - real) > max(relative * real, slack)
+                    title = f"memory_{name}_{size}_{precision}" + (f"_{figure.removesuffix('_bytes')}" if len(figures) > 1 else "")
+                    if args.json:
+                        print(json.dumps({"name": title, "ratio": ours / real}), flush=True)
+                    else:
+                        print(f"{title:<56}{ours / 1e6:10.1f} MB predicted {real / 1e6:10.1f} measured {100 * (ours / real - 1):+6.2f} %", flush=True)
+    if missed:
+        sys.exit(f"{missed} figures are beyond their tolerance")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The same work in transformers + PEFT; each prints one JSON line.
 
-usage: peer.py step CHECKPOINT fp32|bf16 STEPS     LoRA steps: 2 rows of 196 image and 128 text tokens
+usage: peer.py step CHECKPOINT fp32|bf16 STEPS [checkpointing]    LoRA steps: 2 rows of 196 image and 128 text tokens
+       peer.py products CHECKPOINT fp32|bf16       the matrix products that such a step cannot do without, nothing else
        peer.py first CHECKPOINT fp32|bf16          process start to first token is timed from outside
        peer.py decode CHECKPOINT fp32|bf16 TOKENS  tokens per second of greedy decoding after a picture and a prompt
 """
@@ -23,11 +24,38 @@ def load(checkpoint, precision):
     return LlavaForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
 
 
-def step(checkpoint, precision, steps):
+def products(checkpoint, precision):
+    """Seconds of the products with frozen weights: forward, and backward to the inputs behind the tower; logits of supervised tokens."""
+    config = json.loads((Path(checkpoint) / "config.json").read_text())
+    text, vision = config["text_config"], config["vision_config"]
+    hidden, inner = text["hidden_size"], text["intermediate_size"]
+    keys = hidden // text["num_attention_heads"] * text["num_key_value_heads"]
+    layers, blocks = text["num_hidden_layers"], vision["num_hidden_layers"]
+    wide, tower = vision["hidden_size"], vision["intermediate_size"]
+    shapes = [(648, hidden, hidden, 4 * layers), (648, keys, hidden, 4 * layers), (648, inner, hidden, 4 * layers), (648, hidden, inner, 2 * layers),
+              (254, text["vocab_size"], hidden, 2),
+              (394, wide, wide, 4 * blocks), (394, tower, wide, blocks), (394, wide, tower, blocks)]
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    total = 0
+    for rows, out, width, times in shapes:
+        x, w = torch.randn(rows, width).to(kind), torch.randn(out, width).to(kind)
+        seconds = []
+        for _ in range(13):
+            begin = time.perf_counter()
+            torch.nn.functional.linear(x, w)
+            seconds.append(time.perf_counter() - begin)
+        total += times * statistics.median(seconds[3:])
+    return {"seconds": total}
+
+
+def step(checkpoint, precision, steps, checkpointing):
     from peft import LoraConfig, get_peft_model
     model = get_peft_model(load(checkpoint, precision), LoraConfig(
         r=8, lora_alpha=16, target_modules=r".*language_model.*\.(q_proj|v_proj)", modules_to_save=["multi_modal_projector"]))
     model.train()
+    if checkpointing:
+        model.enable_input_require_grads()
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, weight_decay=0)
     vocab = model.config.text_config.vocab_size
     torch.manual_seed(0)
@@ -75,7 +103,9 @@ def generate(checkpoint, precision, tokens):
 if __name__ == "__main__":
     kind, checkpoint, precision = sys.argv[1:4]
     if kind == "step":
-        result = step(checkpoint, precision, int(sys.argv[4]))
+        result = step(checkpoint, precision, int(sys.argv[4]), "checkpointing" in sys.argv[5:])
+    elif kind == "products":
+        result = products(checkpoint, precision)
     else:
         result = generate(checkpoint, precision, int(sys.argv[4]) if kind == "decode" else 1)
     result["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -2,7 +2,10 @@
 """Side by side with transformers + PEFT in one run, alternating, medians. Every figure is ours divided by the peer's: below 1 is
 better for times and memory, above 1 for rates. Wants a quiet machine; needs scripts/setup --golden.
 
-usage: run.py [--binary build/release/app/vlmtune] [--python .venv-golden/bin/python] [--sizes small medium] [--rounds 3] [--json]
+usage: run.py [--binary build/release/app/vlmtune] [--python .venv-golden/bin/python] [--sizes small medium] [--rounds 3] [--checkpointing] [--only-steps] [--json]
+
+"products" is the time of the matrix products alone that a step cannot do without, in LibTorch, divided by the peer's step: no step is
+faster than that with LibTorch's products. --checkpointing turns it on on both sides.
 """
 import argparse
 import json
@@ -25,6 +28,8 @@ def arguments():
     parser.add_argument("--python", default=ROOT / ".venv-golden/bin/python", type=Path)
     parser.add_argument("--sizes", nargs="+", default=["small"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--only-steps", action="store_true", help="training alone, no inference")
     parser.add_argument("--folder", type=Path, default=ROOT / ".cache/bench", help="where checkpoints are kept")
     parser.add_argument("--json", action="store_true", help="one JSON line per figure")
     return parser.parse_args()
@@ -51,7 +56,7 @@ class Bench:
         (scratch / "recipe.json").write_text(json.dumps({
             "model": {"path": str(self.checkpoint)}, "data": {"train": [str(scratch / "rows.json")]},
             "lora": {"r": 8, "alpha": 16, "dropout": 0, "target_modules": ["q_proj", "v_proj"]},
-            "precision": {"compute": precision, "parameters": precision}, "memory": {"checkpointing": "none"},
+            "precision": {"compute": precision, "parameters": precision}, "memory": {"checkpointing": "full" if args.checkpointing else "none"},
             "optimizer": {"learning_rate": 1e-4, "max_grad_norm": 0}, "schedule": {"type": "constant", "warmup_ratio": 0},
             "train": {"max_steps": STEPS + 2, "per_device_batch_size": 2, "save_steps": 0}, "output": {"dir": str(scratch / "run")}}))
 
@@ -61,8 +66,12 @@ class Bench:
         return statistics.median(line["step_seconds"] for line in lines[2:]), rss
 
     def peer_step(self):
-        out, _, rss = run([self.args.python, HERE / "peer.py", "step", self.checkpoint, self.precision, str(STEPS)])
+        switch = ["checkpointing"] if self.args.checkpointing else []
+        out, _, rss = run([self.args.python, HERE / "peer.py", "step", self.checkpoint, self.precision, str(STEPS), *switch])
         return json.loads(out)["seconds"], rss
+
+    def products(self):
+        return json.loads(run([self.args.python, HERE / "peer.py", "products", self.checkpoint, self.precision])[0])["seconds"]
 
     def infer(self, tokens):
         return run([self.args.binary, "infer", "--model", self.checkpoint, "--image", self.args.folder / "picture.png",
@@ -99,10 +108,14 @@ def main():
         for precision in ("fp32", "bf16"):
             with tempfile.TemporaryDirectory() as scratch:
                 bench = Bench(args, size, precision, Path(scratch))
-                label = f"{size}_{precision}"
-                steps = [(bench.ours_step(), bench.peer_step()) for _ in range(args.rounds)]
-                report(f"lora_step_{label}", [o[0] for o, _ in steps], [p[0] for _, p in steps], "s")
-                report(f"rss_{label}", [o[1] / 1e6 for o, _ in steps], [p[1] / 1e6 for _, p in steps], "MB")
+                label = f"{size}_{precision}" + ("_checkpointing" if args.checkpointing else "")
+                steps = [(bench.ours_step(), bench.peer_step(), bench.products()) for _ in range(args.rounds)]
+                peer_seconds = [peer[0] for _, peer, _ in steps]
+                report(f"lora_step_{label}", [ours[0] for ours, _, _ in steps], peer_seconds, "s")
+                report(f"products_{label}", [products for _, _, products in steps], peer_seconds, "s")
+                report(f"rss_{label}", [ours[1] / 1e6 for ours, _, _ in steps], [peer[1] / 1e6 for _, peer, _ in steps], "MB")
+                if args.only_steps:
+                    continue
                 for name, ours, peer, unit in (("first_token", bench.ours_first, bench.peer_first, "s"),
                                                ("decode", bench.ours_decode, bench.peer_decode, "tokens/s")):
                     pairs = [(ours(), peer()) for _ in range(args.rounds)]

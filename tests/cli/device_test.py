@@ -58,6 +58,15 @@ class Device(program.Case):
                 self.assertLess(at_rest[1], 0.7 * at_rest[0])
                 self.assertLess(*[self.memory(run)["peak_allocated_bytes"] for run in (away, kept)])
 
+    def test_the_devices_own_allocator_is_asked(self):
+        run, _ = self.train("statistics", memory={"checkpointing": "full"})
+        memory = self.memory(run)
+        ours, its = memory["peak_allocated_bytes"], memory["allocator"]["peak_allocated_bytes"]
+        self.assertGreaterEqual(its, ours)
+        self.assertLess(its, 1.2 * ours)
+        self.assertEqual(memory["peak_reserved_bytes"], its)
+        self.assertEqual(memory["overhead_bytes"], 100 << 20)
+
     def test_goes_on_with_everything_offloaded(self):
         sections = {"command": "pretrain", "freeze": {"language_model": False}, "memory": {"checkpointing": "full", "offload": EVERYTHING_AWAY}}
         sections["schedule"] = {"type": "constant"}

@@ -65,5 +65,47 @@ class Packing(program.Case):
         self.assertIn("data.group_by_modality_length has no effect with data.packing", self.err)
 
 
+class TokenBudget(program.Case):
+    """train.max_tokens_per_batch: micro-batches by tokens instead of rows."""
+    ROWS, TOKENS, LONGEST = 30, 1536, 512
+
+    def recipe(self, **train):
+        recipe = program.training_recipe(self, lora={"r": 4, "dropout": 0.1}, schedule={"warmup_steps": 0, "type": "constant"})
+        recipe["data"]["max_length"] = self.LONGEST
+        del recipe["train"]
+        recipe["train"] = {"max_tokens_per_batch": self.TOKENS, "save_steps": 2, **train}
+        return recipe
+
+    def run_it(self, name, recipe, *sets):
+        run = self.dir / name
+        self.err = program.run("lora-finetune", "--recipe", self.write_recipe(f"{name}.json", recipe), "--set", f"output.dir={run}", *sets).expect(0).err
+        return run, [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+    def test_an_epoch_has_every_row_and_a_step_its_budget(self):
+        run, steps = self.run_it("epoch", self.recipe(gradient_accumulation_steps=2))
+        self.assertIn(f"{len(steps)} optimizer steps of {2 * self.TOKENS} tokens at most", self.err)
+        self.assertEqual(sum(step["samples"] for step in steps), self.ROWS)
+        self.assertLessEqual(max(step["tokens"] for step in steps), 2 * self.TOKENS)
+        self.assertGreater(max(step["samples"] for step in steps), 4)
+        predicted = program.run("profile-memory", "--command", "lora-finetune", "--recipe", self.dir / "epoch.json", "--json", "-").expect(0).json()
+        measured = json.loads((run / "memory.json").read_text())
+        self.assertLessEqual(measured["peak_allocated_bytes"], predicted["peak_allocated_bytes"])
+        self.assertGreater(measured["peak_allocated_bytes"], 0.6 * predicted["peak_allocated_bytes"])
+
+    def test_goes_on(self):
+        straight, _ = self.run_it("straight", self.recipe(max_steps=5))
+        self.run_it("resumed", self.recipe(max_steps=5), "--set", "train.max_steps=2")
+        resumed, _ = self.run_it("resumed", self.recipe(max_steps=5))
+        self.assertIn("resumed from step 2", self.err)
+        self.assertEqual((straight / "final/adapter_model.safetensors").read_bytes(), (resumed / "final/adapter_model.safetensors").read_bytes())
+
+    def test_what_it_cannot_be_with(self):
+        for train, sets, words in (({"max_tokens_per_batch": 100}, [], "expected at least data.max_length 512"), ({}, ["data.packing=true"], "beside data.packing"),
+                                   ({"global_batch_size": 8}, [], "beside global_batch_size 8"), ({}, ["data.prefetch=lots"], '/data/prefetch: found "lots"')):
+            with self.subTest(words):
+                result = program.run("lora-finetune", "--recipe", self.write_recipe("bad.json", self.recipe(**train)), *[x for s in sets for x in ("--set", s)]).expect(2)
+                self.assertIn(words, result.err)
+
+
 if __name__ == "__main__":
     program.main()

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "lib/base/errors.h"
+#include "lib/data/packing.h"
 #include "tests/data/tiny_model.h"
 
 namespace vlmtune {
@@ -203,6 +204,45 @@ TEST_F(LoaderTest, PackedRowsHoldEverySampleOnceWithinTheLimit) {
     if (i != 4 && i != 40) expected.insert(expected.end(), 2, std::to_string(i));
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(answers, expected);
+}
+
+TEST_F(LoaderTest, MicroBatchesTakeRowsUpToABudgetOfTokens) {
+  const ExampleBuilder builder(model_.options());
+  const Dataset data = rows(90, {4, 40});
+  auto settings = options(2);
+  settings.micro_batch_tokens = 200;
+  settings.num_epochs = 2;
+  settings.group_by_modality_length = true;
+  settings.accumulation = [](int64_t step) { return step < 2 ? 2 : 1; };
+  settings.bad_sample_budget = 0.1;
+  BatchLoader loader(data, builder, settings);
+  const int64_t planned = loader.total_steps(2);
+  int64_t steps = 0, samples = 0, micro_batches = 0;
+  while (auto batch = loader.next()) {
+    ASSERT_LE(batch->micro.size(), steps++ < 2 ? 2u : 1u);
+    for (const MicroBatch& micro : batch->micro) {
+      ASSERT_FALSE(micro.empty());
+      ++micro_batches;
+      size_t longest = 0;
+      for (const Example& row : micro) longest = std::max(longest, row.ids.size());
+      EXPECT_LE(static_cast<int64_t>(micro.size()) * padded_length(static_cast<int64_t>(longest)), 200);
+      samples += static_cast<int64_t>(micro.size());
+    }
+  }
+  EXPECT_EQ(steps, planned);
+  EXPECT_EQ(samples, 2 * 88);
+  EXPECT_GT(samples, 2 * micro_batches);
+}
+
+TEST_F(LoaderTest, ASampleLongerThanTheBudgetStandsAlone) {
+  const ExampleBuilder builder(model_.options());
+  const Dataset data = rows(9, {});
+  auto settings = options(0);
+  settings.micro_batch_tokens = 1;
+  settings.num_epochs = 1;
+  settings.accumulation = [](int64_t) { return 1; };
+  BatchLoader loader(data, builder, settings);
+  while (auto batch = loader.next()) EXPECT_EQ(batch->samples, 1);
 }
 
 TEST_F(LoaderTest, PackingDoesNotDependOnWorkersAndResumes) {

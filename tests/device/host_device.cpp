@@ -13,6 +13,11 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+
 namespace {
 
 using torch::Tensor;
@@ -20,8 +25,11 @@ const c10::Device kDevice(c10::kPrivateUse1, 0);
 
 void (*g_allocated)(uint64_t, int64_t) = nullptr;
 void (*g_freed)(uint64_t) = nullptr;
+std::atomic<int64_t> g_now = 0, g_peak = 0;
+constexpr int64_t kContextBytes = 100 << 20;
 
 void free_bytes(void* data) {
+  if (data != nullptr) g_now -= static_cast<int64_t>(::malloc_usable_size(data));
   if (data != nullptr && g_freed != nullptr) g_freed(reinterpret_cast<uint64_t>(data));
   c10::free_cpu(data);
 }
@@ -29,6 +37,7 @@ void free_bytes(void* data) {
 struct HostDeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     void* data = bytes > 0 ? c10::alloc_cpu(bytes) : nullptr;
+    if (data != nullptr) g_peak = std::max(g_peak.load(), g_now += static_cast<int64_t>(::malloc_usable_size(data)));
     if (data != nullptr && g_allocated != nullptr)
       g_allocated(reinterpret_cast<uint64_t>(data), static_cast<int64_t>(bytes));
     return {data, data, &free_bytes, kDevice};
@@ -135,4 +144,11 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
 extern "C" void vlmtune_watch_device(void (*allocated)(uint64_t, int64_t), void (*freed)(uint64_t)) {
   g_allocated = allocated;
   g_freed = freed;
+}
+
+/// Nothing is cached: what is reserved is what is allocated.
+extern "C" void vlmtune_device_statistics(int64_t statistics[4]) {
+  statistics[0] = statistics[2] = g_peak;
+  statistics[1] = g_now;
+  statistics[3] = g_now + kContextBytes;
 }
