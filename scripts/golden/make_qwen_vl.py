@@ -45,7 +45,7 @@ def weights():
             values = values * 1.2 / math.sqrt(values[0].numel())
         if "wte" in name or "lm_head" in name:
             values[IMAGE_TOKEN:] *= 0.2
-        made[name] = torch.nn.Parameter(values, requires_grad=not name.endswith("pos_embed"))
+        made[name] = torch.nn.Parameter(values)
     return made
 
 
