@@ -3,12 +3,12 @@ import json
 
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import (CLIPVisionConfig, LlamaConfig, LlavaNextConfig, LlavaNextForConditionalGeneration, LlavaNextImageProcessorPil,
                           MistralConfig, Qwen2Config, SiglipVisionConfig)
 
 from make_images import EDGE, PATCH, PINPOINTS, SHORTEST, path, tokens_of
-from tiny import (IMAGE_TOKEN, NUM_TOKENS, ROOT, TEXT, VISION, Rows, case_folder, forward_and_gradients, greedy, randomize, save_model,
+from tiny import (IMAGE_TOKEN, NUM_TOKENS, TEXT, VISION, Rows, case_folder, forward_and_gradients, greedy, randomize, save_model,
                   write_golden)
 
 IMAGES = [(30, 50), (61, 25), (100, 37), (28, 28)]      # height, width
@@ -51,7 +51,7 @@ def old_name(name):
         name.removeprefix("model.").replace("language_model.", "language_model.model.").replace("vision_tower.", "vision_tower.vision_model.")
 
 
-def make_llama3(base):
+def make_llama3():
     """What the conversion of LLaVA-1.6 with Llama-3 (or Yi, which differs in numbers only) wrote: keys and names of transformers 4.39."""
     case = "llava-next-clip-llama3"
     text = TEXT | dict(rms_norm_eps=1e-5, eos_token_id=3, pad_token_id=NUM_TOKENS)
@@ -69,16 +69,17 @@ def make_llama3(base):
         "vision_config": VISION | {"model_type": "clip_vision_model", "projection_dim": 16, "vocab_size": 20},
         "vision_feature_layer": -2, "vision_feature_select_strategy": "default", "vocab_size": 140}, indent=2) + "\n")
     (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": NUM_TOKENS}) + "\n")
-    golden = load_file(ROOT / "models" / base / "golden.safetensors")
-    batch = {k: golden[k] for k in ("input_ids", "attention_mask", "labels", "pixel_values", "image_sizes")}
+    size = IMAGES[3]
+    packed = LlavaNextImageProcessorPil(**SHORTEST, image_grid_pinpoints=PINPOINTS)([Image.open(path(*size))], return_tensors="pt")
+    pictures, n = dict(pixel_values=packed.pixel_values, image_sizes=packed.image_sizes), tokens_of(*size, EDGE, PATCH, PINPOINTS)
+    batch = Rows(case).add(("t", 2), ("i", n), ("t", 3), ("a", 6)).add(("t", 6), ("a", 5)).batch() | pictures
     read = LlavaNextForConditionalGeneration.from_pretrained(folder).eval()
     tensors, facts = forward_and_gradients(read, batch, (), gradients=False)
     assert torch.equal(tensors["logits"], forward_and_gradients(model, batch, (), gradients=False)[0]["logits"])
-    prompt = Rows(case + "/prompts").add(("t", 4), ("i", tokens_of(*IMAGES[3], EDGE, PATCH, PINPOINTS)), ("t", 2)).ids
-    found = greedy(read, prompt, 10, [{k: batch[k][3:] for k in ("pixel_values", "image_sizes")}])
-    write_golden(folder, tensors, {"inputs": base} | facts | {"generate": [found[0] | {"images": [3]}]})
+    found = greedy(read, Rows(case + "/prompts").add(("t", 4), ("i", n), ("t", 2)).ids, 10, [pictures])
+    write_golden(folder, batch | tensors, facts | {"image_tokens": [n], "images": [path(*size).name], "generate": [found[0] | {"images": [0]}]})
 
 
 for name, settings in CASES.items():
     make(name, settings)
-make_llama3("llava-next-clip-mistral")
+make_llama3()

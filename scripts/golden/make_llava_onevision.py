@@ -12,8 +12,8 @@ from make_images import path, picture
 from tiny import (IMAGE_TOKEN, ROOT, SEED, TEXT, VERSIONS, VISION, Rows, case_folder, forward_and_gradients, greedy, randomize, save_model,
                   write_golden, write_json)
 
-CASE, EDGE, PATCH = "llava-onevision-siglip-qwen2", 20, 6      # 3 x 3 patches, the last two pixels of each side dropped
-LARGE = (76, 64)                                                # height, width; 4 x 4 tiles
+CASE, EDGE, PATCH = "llava-onevision-siglip-qwen2", 14, 4      # 3 x 3 patches, the last two pixels of each side dropped
+LARGE = (53, 45)                                                # height, width; 4 x 4 tiles
 IMAGES = [(100, 37), (28, 28), LARGE, (61, 25)]
 TOGETHER = [2, 1, 1]                                            # pictures of each row that has any
 PINPOINTS = [[h, w] for h in range(EDGE, 5 * EDGE, EDGE) for w in range(EDGE, 5 * EDGE, EDGE)]

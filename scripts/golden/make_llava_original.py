@@ -72,6 +72,7 @@ def make_tower(weights):
 def make_models(base, weights):
     source = ROOT / "models" / base
     whole = buffers(original(weights)) | {"model.vision_tower.vision_tower.vision_model.embeddings.position_ids": torch.arange(17)[None]}
+    assert len(whole) == len(weights) + 2
     folder = new_case("models", "llava-original-clip-llama", config_of(source, "llava_llama", "LlavaLlamaForCausalLM", unfreeze_mm_vision_tower=True),
                       same_as=base)
     names = sorted(whole)
