@@ -1,12 +1,11 @@
 #include "lib/checkpoint/pickled.h"
 
 #include <caffe2/serialize/inline_container.h>
-#include <torch/csrc/jit/serialization/import_read.h>
-#include <torch/csrc/jit/serialization/storage_context.h>
 
 #include <string_view>
 
 #include "lib/base/errors.h"
+#include "lib/checkpoint/pickle.h"
 
 namespace vlmtune {
 namespace {
@@ -15,21 +14,27 @@ std::string_view text_of(const MappedFile& map) {
   return {reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()};
 }
 
-/// The file's own bytes in place of copies of them.
-std::shared_ptr<torch::jit::DeserializationStorageContext> mapped_storages(
-    const MappedFile& map, caffe2::serialize::PyTorchStreamReader& zip) {
-  constexpr std::string_view kFolder = "data/";
-  auto storages = std::make_shared<torch::jit::DeserializationStorageContext>();
-  for (const auto& record : zip.getAllRecords()) {
-    if (!record.starts_with(kFolder)) continue;
-    const size_t begin = zip.getRecordOffset(record), bytes = zip.getRecordSize(record);
-    if (begin > map.bytes().size() || bytes > map.bytes().size() - begin)
-      throw input_error("{}: record {} ends behind the file: truncated", map.path().string(), record);
-    auto* data = const_cast<std::byte*>(map.bytes().data()) + begin;
-    storages->addStorage(record.substr(kFolder.size()),
-                         c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(data, torch::kCPU)));
+/// Elements from a tensor's first to its last, both included. Errors: input_error.
+uint64_t extent(const PickledTensor& tensor, const std::string& place) {
+  uint64_t last = 0;
+  for (size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] == 0) return 0;
+    uint64_t reach = 0;
+    if (__builtin_mul_overflow(static_cast<uint64_t>(tensor.shape[i] - 1), static_cast<uint64_t>(tensor.strides[i]),
+                               &reach) ||
+        __builtin_add_overflow(last, reach, &last))
+      throw input_error("{}: its shape overflows", place);
   }
-  return storages;
+  return last + 1;
+}
+
+bool is_row_by_row(const PickledTensor& tensor) {
+  int64_t expected = 1;
+  for (size_t i = tensor.shape.size(); i-- > 0;) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
+    expected *= tensor.shape[i];
+  }
+  return true;
 }
 
 }  // namespace
@@ -46,21 +51,18 @@ TensorTable read_pickled_table(const MappedFile& map) {
   TensorTable table;
   try {
     caffe2::serialize::PyTorchStreamReader zip(file);
-    const auto storages = mapped_storages(map, zip);
-    const auto value = torch::jit::readArchiveAndTensors("data", "", "data/", std::nullopt, std::nullopt, torch::kCPU,
-                                                         zip, torch::jit::Unpickler::defaultTypeParser, storages);
-    if (!value.isGenericDict()) throw input_error("{}: holds no dictionary of tensors", file);
-    for (const auto& item : value.toGenericDict()) {
-      if (!item.key().isString() || !item.value().isTensor())
-        throw input_error("{}: holds something that is no named tensor", file);
-      const auto name = item.key().toStringRef();
-      const auto tensor = item.value().toTensor();
-      const auto begin =
-          tensor.numel() == 0 ? 0 : static_cast<const std::byte*>(tensor.data_ptr()) - map.bytes().data();
-      if (!tensor.is_contiguous() || begin < 0 || static_cast<size_t>(begin) + tensor.nbytes() > map.bytes().size())
-        throw input_error("{}: tensor \"{}\" does not lie in one piece: save it again, as safetensors", file, name);
-      table.entries[name] = {dtype_to_safetensors(tensor.scalar_type()), tensor.sizes().vec(),
-                             static_cast<size_t>(begin), static_cast<size_t>(begin) + tensor.nbytes()};
+    const auto [pickle, size] = zip.getRecord("data.pkl");
+    for (const auto& [name, tensor] : read_tensor_pickle({static_cast<const char*>(pickle.get()), size}, file)) {
+      const auto place = fmt::format("{}: tensor \"{}\"", file, name);
+      const auto record = "data/" + tensor.storage;
+      const size_t element = dtype_size(tensor.dtype), of_storage = zip.getRecordSize(record);
+      const uint64_t count = extent(tensor, place), offset = count == 0 ? 0 : static_cast<uint64_t>(tensor.offset);
+      if (offset > of_storage / element || count > of_storage / element - offset)
+        throw input_error("{}: ends behind its storage of {} bytes", place, of_storage);
+      const size_t begin = zip.getRecordOffset(record) + offset * element, end = begin + count * element;
+      if (end > map.bytes().size()) throw input_error("{}: ends behind the file: truncated", place);
+      table.entries[name] = {tensor.dtype, tensor.shape, begin, end,
+                             is_row_by_row(tensor) || count == 0 ? std::vector<int64_t>() : tensor.strides};
     }
   } catch (const c10::Error& error) {
     throw input_error("{}: is not what torch.save writes ({})", file, error.what_without_backtrace());

@@ -1,5 +1,5 @@
 // What torch.save writes (pytorch_model.bin, mm_projector.bin, non_lora_trainables.bin): a zip file with a pickled dictionary
-// and the tensors' bytes, which are stored as they are. LibTorch reads the pickle, with no code of others run.
+// and the tensors' bytes, which are stored as they are. LibTorch reads the zip file.
 #pragma once
 #include "lib/checkpoint/tensor_file.h"
 
@@ -8,8 +8,7 @@ namespace vlmtune {
 /// Whether the file begins as a zip file does, or as a pickle of before torch 1.6.
 bool is_pickled(const MappedFile& map);
 
-/// Errors: input_error that names the file and the tensor: no dictionary of tensors, a tensor that is not contiguous, a format of
-/// before torch 1.6.
+/// Errors: input_error that names the file and the tensor: no dictionary of tensors, a format of before torch 1.6.
 TensorTable read_pickled_table(const MappedFile& map);
 
 }  // namespace vlmtune

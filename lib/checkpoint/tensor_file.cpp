@@ -70,6 +70,9 @@ torch::Tensor TensorFile::view(const std::string& name) const {
   const auto type = dtype_from_safetensors(entry.dtype);
   VLMTUNE_CHECK(type.has_value(), "dtype {} was accepted without a type", entry.dtype);
   auto* data = const_cast<std::byte*>(map_->bytes().data()) + entry.begin;
+  if (!entry.strides.empty())
+    return torch::from_blob(
+        data, entry.shape, entry.strides, [map = map_](void*) {}, torch::TensorOptions(*type));
   if (entry.begin % torch::elementSize(*type) != 0) {  // old writers did not pad their headers
     auto aligned = torch::empty(entry.shape, torch::TensorOptions(*type));
     std::memcpy(aligned.data_ptr(), data, entry.end - entry.begin);

@@ -16,7 +16,8 @@ namespace vlmtune {
 struct TensorEntry {
   std::string dtype;  ///< as safetensors spells it: "F32", "BF16", "F8_E4M3" ...
   std::vector<int64_t> shape;
-  size_t begin = 0, end = 0;  ///< byte range in the file
+  size_t begin = 0, end = 0;          ///< byte range in the file
+  std::vector<int64_t> strides = {};  ///< in elements, of a tensor that does not lie in one piece; empty: row by row
 };
 
 /// What a file says of itself.

@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "lib/base/errors.h"
+#include "lib/checkpoint/pickle.h"
 #include "lib/checkpoint/safetensors.h"
 
 namespace vlmtune {
@@ -246,24 +247,16 @@ TEST_F(CheckpointTest, ReadsShardsAsOne) {
   EXPECT_FALSE(checkpoint.has("d"));
 }
 
-/// As torch.save does it.
-std::string pickled(const std::vector<std::pair<std::string, c10::IValue>>& items) {
-  c10::impl::GenericDict dictionary(c10::StringType::get(), c10::AnyType::get());
-  for (const auto& [name, value] : items) dictionary.insert(name, value);
-  const auto bytes = torch::pickle_save(dictionary);
-  return {bytes.begin(), bytes.end()};
-}
+const fs::path kPickles = fs::path(VLMTUNE_TEST_DATA) / "golden/pickles";
 
 TEST_F(CheckpointTest, ReadsWhatTorchSaves) {
-  const auto a = torch::randn({3, 5}), b = torch::randn({7}).to(torch::kBFloat16);
-  write("pytorch_model.bin", pickled({{"a", a}, {"part of b", b.narrow(0, 2, 3)}, {"none", torch::empty({0, 4})}}));
-  const auto checkpoint = Checkpoint::open(dir_);
-  EXPECT_EQ(checkpoint.names(), (std::vector<std::string>{"a", "none", "part of b"}));
-  EXPECT_TRUE(torch::equal(checkpoint.view("a"), a));
-  EXPECT_TRUE(torch::equal(checkpoint.view("part of b"), b.narrow(0, 2, 3)));
-  EXPECT_EQ(checkpoint.entry("part of b").dtype, "BF16");
-  EXPECT_EQ(checkpoint.view("none").sizes(), (std::vector<int64_t>{0, 4}));
-  EXPECT_EQ(checkpoint.view("a").data_ptr(), checkpoint.view("a").data_ptr());  // in the mapped file, not a copy
+  fs::copy(kPickles / "odd.bin", dir_ / "pytorch_model.bin");
+  const auto found = Checkpoint::open(dir_), expected = Checkpoint::open_file(kPickles / "odd.safetensors");
+  EXPECT_EQ(found.names(), expected.names());
+  for (const auto& name : expected.names()) {
+    EXPECT_EQ(found.entry(name).dtype, expected.entry(name).dtype) << name;
+    EXPECT_TRUE(torch::equal(found.view(name), expected.view(name))) << name;
+  }
 }
 
 TEST_F(CheckpointTest, RefusesOtherPickles) {
@@ -271,14 +264,38 @@ TEST_F(CheckpointTest, RefusesOtherPickles) {
     const auto path = write("x.bin", bytes);
     return message_of([&] { Checkpoint::open_file(path); });
   };
-  const auto whole = pickled({{"a", torch::ones({64})}});
-  EXPECT_THAT(message(pickled({{"a", torch::ones({2, 3}).t()}})), HasSubstr("\"a\" does not lie in one piece"));
-  EXPECT_THAT(message(pickled({{"a", 1.5}})), HasSubstr("no named tensor"));
-  EXPECT_THAT(message("\x80\x02\x8a\nl\xfc\x9c"
-                      "F\xf9 j\xa8P\x19."),
-              HasSubstr("before 1.6"));
-  for (const size_t size : {size_t{5}, whole.size() / 2, whole.size() - 1})
+  EXPECT_THAT(message(read_file(kPickles / "before_zip.bin")), HasSubstr("before 1.6"));
+  EXPECT_THAT(message(read_file(kPickles / "calls.bin")), HasSubstr("x.bin: its pickle calls "));
+  const auto whole = read_file(kPickles / "odd.bin");
+  for (size_t size = 4; size < whole.size(); size += 997)
     EXPECT_THAT(message(whole.substr(0, size)), HasSubstr("x.bin")) << size;
+}
+
+TEST(Pickle, RefusesProgramsOfOtherKinds) {
+  using namespace std::string_literals;
+  const struct {
+    std::string bytes, message;
+  } cases[] = {
+      {"", "ends early"},
+      {"N.", "holds no dictionary"},
+      {"}X\1\0\0\0aK\1s."s, "no named tensor under \"a\""},
+      {"}K\1s."s, "adds to something else"},
+      {"K\1e."s, "looks for a mark"},
+      {"h\7."s, "did not remember"},
+      {"cos\nsystem\nX\2\0\0\0ls\x85R."s, "calls os.system"},
+      {std::string(100, ']') + std::string(99, 'a') + ".", "nests deeper"},
+      {"ctorch._utils\n_rebuild_tensor_v2\n)R."s, "describes a tensor in another way"},
+      {"G\0\0\0\0\0\0\0\0."s, "has the operation 0x47"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.message);
+    try {
+      read_tensor_pickle(c.bytes, "x.bin");
+      ADD_FAILURE() << "was read";
+    } catch (const UserError& error) {
+      EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("x.bin"), HasSubstr(c.message)));
+    }
+  }
 }
 
 TEST_F(CheckpointTest, RefusesBrokenFolders) {
