@@ -21,8 +21,4 @@ ImageSize probe_image_source(const std::string& uri, const std::filesystem::path
 /// decode_image of `uri`.
 Image load_image(const std::string& uri, const std::filesystem::path& base);
 
-/// Bytes of standard base64 (line breaks allowed, padding optional).
-/// Errors: input_error naming the offset of the first byte that is none of the alphabet.
-std::string decode_base64(std::string_view text, const std::string& name);
-
 }  // namespace vlmtune

@@ -109,8 +109,8 @@ BpeModel::BpeModel(Vocabulary vocabulary_in, const std::vector<Merge>& merges, B
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     auto tail = right.starts_with(prefix) ? right.substr(prefix.size()) : right;
-    auto left_id = id(left, rank), right_id = id(right, rank);
-    merges_->insert(left_id, right_id, static_cast<int32_t>(rank), id(left + tail, rank));
+    auto left_id = id(left, rank), right_id = id(right, rank), merged = id(left + tail, rank);
+    merges_->insert(left_id, right_id, options_.rank_by_token ? merged : static_cast<int32_t>(rank), merged);
   }
 }
 

@@ -14,6 +14,7 @@ struct BpeOptions {
   std::string end_of_word_suffix;
   bool fuse_unk = false;       ///< neighbouring unknown characters become one token
   bool byte_fallback = false;  ///< an unknown character becomes the tokens <0x00>..<0xFF> of its bytes
+  bool rank_by_token = false;  ///< merges that make the same token are equals, and lower tokens go first (tiktoken)
   bool ignore_merges = false;  ///< a word that is in the vocabulary is one token, whatever the merges say
 };
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "lib/base/base64.h"
+#include "lib/base/errors.h"
 #include "lib/text/unicode.h"
 
 namespace vlmtune {
@@ -16,25 +18,6 @@ uint32_t read_u32(const std::string& bytes, size_t at) {
   uint32_t value = 0;
   for (size_t i = 0; i < 4; ++i) value |= static_cast<uint32_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
   return value;
-}
-
-std::string decode_base64(const std::string& text) {
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  for (char c : text) {
-    int digit = c >= 'A' && c <= 'Z'   ? c - 'A'
-                : c >= 'a' && c <= 'z' ? c - 'a' + 26
-                : c >= '0' && c <= '9' ? c - '0' + 52
-                : c == '+'             ? 62
-                : c == '/'             ? 63
-                                       : -1;
-    if (c == '=') break;
-    if (digit < 0) throw std::invalid_argument("not base64");
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    if ((count += 6) >= 8) bytes += static_cast<char>(bits >> (count -= 8) & 0xFF);
-  }
-  return bytes;
 }
 
 size_t grapheme_end(std::string_view text, size_t begin) {
@@ -63,7 +46,9 @@ CharsmapNormalizer::CharsmapNormalizer(const std::string& blob) {
 
 CharsmapNormalizer CharsmapNormalizer::from_base64(const JsonView& value) {
   try {
-    return CharsmapNormalizer(decode_base64(value.as_string()));
+    return CharsmapNormalizer(decode_base64(value.as_string(), "the character map"));
+  } catch (const UserError& error) {
+    throw value.error(error.what());
   } catch (const std::invalid_argument& error) {
     throw value.error(error.what());
   }

@@ -9,6 +9,7 @@
 #include "lib/text/bpe_model.h"
 #include "lib/text/charsmap.h"
 #include "lib/text/sentencepiece_model.h"
+#include "lib/text/tiktoken.h"
 #include "lib/text/tokenizer_json.h"
 #include "lib/text/unicode.h"
 #include "lib/text/unigram_model.h"
@@ -211,6 +212,23 @@ void read_sentencepiece(const SentencepieceModel& model, const Settings& setting
   }
 }
 
+/// The tokenizer of the first Qwen and Qwen-VL (tokenization_qwen.py of their repositories): special tokens stand behind the ranks.
+void read_qwen_tiktoken(const fs::path& path, TokenizerPipeline& pipeline, const Settings& settings) {
+  auto model = read_tiktoken(path);
+  auto next = static_cast<int32_t>(model->vocabulary().size());
+  pipeline.model = std::move(model);
+  make_byte_level(pipeline, settings, true);
+  const auto add = [&](const std::string& content) {
+    pipeline.add_token({.content = content, .id = next++, .normalized = false, .special = true});
+  };
+  for (const char* token : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) add(token);
+  constexpr int kExtras = 205;
+  for (int i = 0; i < kExtras; ++i) add(fmt::format("<|extra_{}|>", i));
+  for (const char* token : {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>", "<img>", "</img>", "<imgpad>"})
+    add(token);
+  pipeline.eos_token = pipeline.pad_token = "<|endoftext|>";
+}
+
 std::string model_type_of(const fs::path& dir) {
   auto config = parse_if_there(dir / "config.json");
   return config ? config->string_or("model_type", "") : "";
@@ -248,8 +266,11 @@ std::unique_ptr<TokenizerPipeline> load_tokenizer_files(const fs::path& dir) {
     read_sentencepiece(names, settings, *pipeline);
     pipeline->adds_bos = settings.flag("add_bos_token", false);
     pipeline->adds_eos = settings.flag("add_eos_token", false);
+  } else if (path = dir / "qwen.tiktoken"; fs::is_regular_file(path, ignored)) {
+    pipeline->origin = path.string();
+    read_qwen_tiktoken(path, *pipeline, settings);
   } else {
-    throw input_error("{}: no tokenizer.json and no tokenizer.model in this folder", dir.string());
+    throw input_error("{}: no tokenizer.json, tokenizer.model or qwen.tiktoken in this folder", dir.string());
   }
   apply_settings(*pipeline, settings, names, has_names, pad_fallback);
   if (!pipeline->bos_token) pipeline->bos_token = pipeline->template_bos;

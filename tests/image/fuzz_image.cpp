@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 
+#include "lib/base/base64.h"
 #include "lib/base/errors.h"
 #include "lib/image/processor.h"
 #include "lib/image/source.h"

@@ -43,6 +43,19 @@ std::string read(const fs::path& path) {
 
 TEST_F(BrokenTokenizer, MissingFiles) { EXPECT_THAT(message(), HasSubstr("no tokenizer.json")); }
 
+TEST_F(BrokenTokenizer, WrongTiktokenLinesAreNamed) {
+  const auto message_of_lines = [&](const std::string& lines) {
+    write("qwen.tiktoken", lines);
+    return message();
+  };
+  EXPECT_THAT(message_of_lines("YQ== 0\nYg==\n"), HasSubstr("qwen.tiktoken:2: found \"Yg==\""));
+  EXPECT_THAT(message_of_lines("YQ== x\n"), HasSubstr("qwen.tiktoken:1: found"));
+  EXPECT_THAT(message_of_lines("YQ== 0\nY!== 1\n"), HasSubstr("qwen.tiktoken:2: byte 1 of the base64"));
+  EXPECT_THAT(message_of_lines("YQ== 0\nYQ== 1\n"), HasSubstr("qwen.tiktoken:2: the token is there already"));
+  EXPECT_THAT(message_of_lines("YQ== 0\n 1\n"), HasSubstr("a token of 0 bytes"));
+  EXPECT_THAT(message_of_lines("YQ== 99999999\n"), HasSubstr("expected base64 and a rank"));
+}
+
 TEST_F(BrokenTokenizer, WrongJsonNamesThePointer) {
   EXPECT_THAT(message_for("{\"model\":"), HasSubstr("tokenizer.json: not valid JSON"));
   EXPECT_THAT(message_for("[]"), HasSubstr("expected an object"));

@@ -86,5 +86,28 @@ TEST_P(TokenizerGolden, AKnownTextIsTheSameTwice) {  // the second time from the
 INSTANTIATE_TEST_SUITE_P(Folders, TokenizerGolden, testing::ValuesIn(folders()),
                          [](const auto& info) { return info.param; });
 
+TEST(Tiktoken, IdsAndDecodingsEqualTheReference) {
+  const auto folder = fs::path(VLMTUNE_TEST_DATA) / "golden/text/tiktoken/qwen";
+  const auto tokenizer = Tokenizer::load(folder);
+  const auto golden = read_json(folder / "cases.json");
+  EXPECT_EQ(tokenizer->vocab_size(), golden.at("vocab_size").get<int64_t>());
+  for (const auto& [token, id] : golden.at("special").items()) EXPECT_EQ(tokenizer->id_of(token), id.get<int64_t>());
+  int compared = 0;
+  for (const auto& one : golden.at("cases")) {
+    const auto text = one.at("text").get<std::string>();
+    if (text.find("<img>") != std::string::npos) continue;  // a picture's place is the prompt's matter, not the text's
+    const auto ids = one.at("ids").get<std::vector<int64_t>>();
+    EXPECT_EQ(tokenizer->encode(text, true), ids) << one.at("text").dump();
+    EXPECT_EQ(tokenizer->decode(ids, false), one.at("decoded").get<std::string>()) << one.at("text").dump();
+    ++compared;
+  }
+  EXPECT_GT(compared, 100);
+  for (const auto& one : golden.at("decodes")) {
+    const auto ids = one.at("ids").get<std::vector<int64_t>>();
+    EXPECT_EQ(tokenizer->decode(ids, false), one.at("decoded").get<std::string>());
+    EXPECT_EQ(tokenizer->decode(ids, true), one.at("skipped").get<std::string>());
+  }
+}
+
 }  // namespace
 }  // namespace vlmtune
