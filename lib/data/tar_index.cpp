@@ -68,9 +68,11 @@ std::string_view key_of(std::string_view name) {
   return name.substr(0, name.find('.', base));
 }
 
-/// Behind the last dot, in lower case; none for a hidden file.
+/// Behind the last dot, in lower case; none for a hidden file, which is no part of a sample.
 std::string extension_of(std::string_view name) {
-  std::string extension(name.substr(std::min(name.size(), key_of(name).size())));
+  const auto key = key_of(name);
+  if (key.empty() || key.ends_with('/')) return {};
+  std::string extension(name.substr(key.size()));
   extension.erase(0, extension.rfind('.') + 1);
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

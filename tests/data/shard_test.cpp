@@ -58,9 +58,10 @@ std::string row(const std::string& image, const std::string& question = "q") {
 
 TEST_F(ShardTest, MembersOfOneKeyAreOneRow) {
   const std::string text_row = row("");
-  const auto data = open(member("d/b.one.png", "P1") + member("d/b.json", row("")) + member("d/b.two.PNG", "P2") +
-                         member("d/a.json", text_row) + member("d/a.weights", "w") + member("d/a.txt", "not needed") +
-                         member("d/c.d.jpg", "P3") + member("d/c.txt", "a cat") + kEnd);
+  const auto data =
+      open(member("d/b.one.png", "P1") + member("d/._b.png", "no picture") + member("d/b.json", row("")) +
+           member("d/b.two.PNG", "P2") + member("d/a.json", text_row) + member("d/a.weights", "w") +
+           member("d/a.txt", "not needed") + member("d/c.d.jpg", "P3") + member("d/c.txt", "a cat") + kEnd);
   ASSERT_EQ(data.size(), 3);
   EXPECT_EQ(data.place(0), (scratch_.path() / "s.tar/d/b").string());
   EXPECT_THAT((std::vector{data.has_image(0), data.has_image(1), data.has_image(2)}), ElementsAre(true, false, true));
