@@ -16,7 +16,7 @@ struct TrainArguments {
 };
 
 struct InferArguments {
-  std::string recipe, model, adapter, prompt, system, input, output;
+  std::string recipe, model, adapter, prompt, system, input, output, metrics;
   std::vector<std::string> images, sets;
   std::optional<int64_t> max_new_tokens, top_k, seed;
   std::optional<double> temperature, top_p, repetition_penalty;

@@ -1,4 +1,5 @@
 // infer: one question, a chat, or a file of rows.
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include "lib/base/files.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/log.h"
+#include "lib/evaluate/metrics.h"
 #include "lib/pipeline/answering.h"
 #include "lib/pipeline/device.h"
 #include "lib/pipeline/outputs.h"
@@ -60,6 +62,17 @@ Json to_json(const Answer& answer, double load_seconds) {
   return json;
 }
 
+/// The boxes that the answer speaks of, in pixels of the prompt's picture; nothing where it is not clear which picture.
+void add_objects(Json& json, const Answer& answer, const Example& prompt, const ExampleBuilder& builder) {
+  if (prompt.images.size() != 1) return;
+  const auto objects = find_boxes(answer.text, builder.box_frame(prompt.images[0].original));
+  for (const auto& [name, box] : objects) {
+    Json object = {{"bbox", box}};
+    if (!name.empty()) object["ref"] = name;
+    json["objects"].push_back(std::move(object));
+  }
+}
+
 void print_line(const Json& json) {
   std::cout << json.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
 }
@@ -86,7 +99,10 @@ Message user_turn(const std::string& prompt, size_t num_images) {
 }
 
 Row first_turn(const InferArguments& a, const std::string& prompt) {
-  Row row{.id = "prompt", .place = "--prompt", .messages = {}, .images = a.images, .references = {}};
+  Row row;
+  row.id = "prompt";
+  row.place = "--prompt";
+  row.images = a.images;
   if (!a.system.empty()) row.messages.push_back({"system", {{MessagePart::Kind::kText, a.system}}});
   row.messages.push_back(user_turn(prompt, a.images.size()));
   return row;
@@ -109,10 +125,13 @@ int answer_once(const InferArguments& a, const Session& session) {
                                     if (!a.json) std::cout << piece << std::flush;
                                   })
                           .front();
-  if (a.json)
-    print_line(to_json(answer, session.load_seconds));
-  else
+  if (a.json) {
+    auto json = to_json(answer, session.load_seconds);
+    add_objects(json, answer, prompt, session.builder);
+    print_line(json);
+  } else {
     std::cout << std::endl;
+  }
   log_info("{} prompt tokens ({} of pictures), first token after {:.2f} s, {:.1f} tokens/s", answer.prompt_ids.size(),
            answer.image_tokens, answer.first_token_seconds, answer.decode_tokens_per_second);
   return 0;
@@ -140,14 +159,16 @@ int chat(const InferArguments& a, const Session& session) {
   return 0;
 }
 
-/// Rows that an earlier, interrupted call has dealt with.
-struct DoneRows {
-  int64_t count = 0, failed = 0;
-};
+/// The answer to each row so far; none where the row failed.
+using Texts = std::vector<std::optional<std::string>>;
 
-/// Reads the whole lines of `file`; what follows the last newline is cut off.
-DoneRows resume_output(const fs::path& file) {
-  DoneRows done;
+std::optional<std::string> text_of(const Json& line) {
+  return line.contains("error") ? std::nullopt : std::optional(line.value("text", ""));
+}
+
+/// The answers of an earlier, interrupted call: the whole lines of `file`; what follows the last newline is cut off.
+Texts resume_output(const fs::path& file) {
+  Texts done;
   if (!fs::exists(file)) return done;
   const auto text = read_file(file);
   size_t begin = 0;
@@ -156,9 +177,8 @@ DoneRows resume_output(const fs::path& file) {
                                   text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
     if (!line.is_object())
       throw input_error("{}: line {} is no answer; give another --output, or remove the file", file.string(),
-                        done.count + 1);
-    ++done.count;
-    done.failed += line.contains("error");
+                        done.size() + 1);
+    done.push_back(text_of(line));
   }
   if (begin != text.size()) fs::resize_file(file, begin);
   return done;
@@ -176,25 +196,56 @@ Json score(const Session& session, const Row& row) {
           {"label_tokens", labels}};
 }
 
-int answer_file(const InferArguments& a, const Session& session) {
-  catch_interrupts();  // answers under way are still written; --prompt and --chat have nothing to finish
+Dataset open_rows(const InferArguments& a, const Recipe& recipe) {
   DatasetOptions options;
   options.files.push_back({a.input, 1});
-  options.image_folder = session.recipe.data.image_folder.value_or("");
+  options.image_folder = recipe.data.image_folder.value_or("");
   options.needs_answer = a.score;
-  const auto dataset = Dataset::open(options);
+  return Dataset::open(options);
+}
+
+/// The row's references; none when the row is bad.
+std::vector<std::string> references_of(const Dataset& dataset, int64_t row) {
+  try {
+    return dataset.row(row).references;
+  } catch (const UserError& error) {
+    if (error.code() != ExitCode::kInput) throw;
+    return {};
+  }
+}
+
+void check_references(const InferArguments& a, const Dataset& dataset) {
+  for (int64_t i = 0; i < dataset.size(); ++i)
+    if (!references_of(dataset, i).empty()) return;
+  throw input_error("{}: no row has \"references\", which --metrics compares the answers with", a.input);
+}
+
+void write_scores(const InferArguments& a, const Dataset& dataset, const Texts& texts) {
+  std::vector<AnsweredRow> rows;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    auto references = references_of(dataset, static_cast<int64_t>(i));
+    if (texts[i] && !references.empty()) rows.push_back({*texts[i], std::move(references)});
+  }
+  if (rows.empty()) throw input_error("{}: no row with \"references\" was answered", a.input);
+  Json json = {{"rows", rows.size()}, {"failed_rows", std::count(texts.begin(), texts.end(), std::nullopt)}};
+  for (const auto& [name, score] : compute_metrics(rows)) json[name] = score;
+  write_file_atomic(a.metrics, json.dump(2) + "\n");
+  log_info("{}: scores of {} rows", a.metrics, rows.size());
+}
+
+int answer_file(const InferArguments& a, const Session& session, const Dataset& dataset) {
+  catch_interrupts();  // answers under way are still written; --prompt and --chat have nothing to finish
   std::ofstream file;
-  DoneRows done;
+  Texts texts;
   if (!a.output.empty()) {
-    done = resume_output(a.output);
-    if (done.count > 0) log_info("{}: goes on after {} rows", a.output, done.count);
+    texts = resume_output(a.output);
+    if (!texts.empty()) log_info("{}: goes on after {} rows", a.output, texts.size());
     file.open(a.output, std::ios::app);
     if (!file) throw io_error("{}: cannot be written", a.output);
   }
   std::ostream& out = a.output.empty() ? std::cout : file;
-  int64_t failed = done.failed;
   ProgressBar progress("answering", "row", dataset.size());
-  for (int64_t begin = done.count; begin < dataset.size() && interrupt_signal() == 0;) {
+  for (auto begin = static_cast<int64_t>(texts.size()); begin < dataset.size() && interrupt_signal() == 0;) {
     const int64_t end = std::min(dataset.size(), begin + session.recipe.generation.batch_size);
     std::vector<Json> lines(static_cast<size_t>(end - begin));
     std::vector<Example> prompts;
@@ -214,20 +265,27 @@ int answer_file(const InferArguments& a, const Session& session) {
         if (error.code() != ExitCode::kInput) throw;
         line = {{"id", dataset.row_id(i)}, {"error", error.what()}};
         log_warning("{}", error.what());
-        ++failed;
       }
     }
     if (!prompts.empty()) {
       const auto answers = session.answerer.answer(prompts, nullptr);
-      for (size_t k = 0; k < answers.size(); ++k) lines[where[k]].update(to_json(answers[k], session.load_seconds));
+      for (size_t k = 0; k < answers.size(); ++k) {
+        lines[where[k]].update(to_json(answers[k], session.load_seconds));
+        add_objects(lines[where[k]], answers[k], prompts[k], session.builder);
+      }
     }
-    for (const auto& line : lines) out << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+    for (const auto& line : lines) {
+      out << line.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+      texts.push_back(text_of(line));
+    }
     if (!out.flush()) throw io_error("{}: cannot be written", a.output);
     begin = end;
     progress.update(begin, "");
   }
   if (const int signal = interrupt_signal()) return static_cast<int>(ExitCode::kSignalBase) + signal;
-  return static_cast<int>(failed > 0 ? ExitCode::kInput : ExitCode::kDone);
+  if (!a.metrics.empty()) write_scores(a, dataset, texts);
+  const bool failed = std::find(texts.begin(), texts.end(), std::nullopt) != texts.end();
+  return static_cast<int>(failed ? ExitCode::kInput : ExitCode::kDone);
 }
 
 }  // namespace
@@ -243,7 +301,12 @@ int run_infer(const InferArguments& a) {
     throw usage_error("infer: one of --prompt, --chat and --input is needed");
   if (!a.input.empty() && a.chat) throw usage_error("infer: --input and --chat exclude each other");
   if (a.score && a.input.empty()) throw usage_error("infer: --score needs --input");
+  if (!a.metrics.empty() && (a.input.empty() || a.score))
+    throw usage_error("infer: --metrics needs --input{}", a.score ? " without --score, which makes no answers" : "");
   const double begin = now_seconds();
+  std::optional<Dataset> rows;
+  if (!a.input.empty()) rows = open_rows(a, recipe);
+  if (!a.metrics.empty()) check_references(a, *rows);
   const auto device = open_device(recipe);
   const auto inputs = assemble_inputs(recipe, Command::kInfer);
   const auto parts = assemble_model(recipe, inputs.config, Command::kInfer, device);
@@ -255,7 +318,7 @@ int run_infer(const InferArguments& a) {
   const Session session{recipe, inputs, parts, builder, answerer, now_seconds() - begin};
   int code = 0;
   if (!a.input.empty())
-    code = answer_file(a, session);
+    code = answer_file(a, session, *rows);
   else
     code = a.chat ? chat(a, session) : answer_once(a, session);
   if (recipe.output.dir) {

@@ -49,6 +49,8 @@ void add_infer(CLI::App& app, std::function<int()>& run) {
   command->add_option("--input", a->input, "Rows to answer, JSON or JSONL")->type_name("FILE");
   command->add_option("--output", a->output, "Answers, one JSON line per row; an interrupted file is continued")
       ->type_name("FILE");
+  command->add_option("--metrics", a->metrics, "With --input: scores of the answers against the rows' references")
+      ->type_name("FILE.json");
   command->add_flag("--score", a->score,
                     "With --input: the loss of each row's own last answer instead of a new answer");
   command->add_option("--max-new-tokens", a->max_new_tokens, "Longest answer in tokens")->check(CLI::PositiveNumber);

@@ -8,12 +8,14 @@
 #include "lib/base/errors.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/log.h"
+#include "lib/data/check.h"
 #include "lib/memory/monitor.h"
 #include "lib/memory/resident.h"
 #include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
 #include "lib/pipeline/device.h"
 #include "lib/pipeline/embedding.h"
+#include "lib/pipeline/evaluation.h"
 #include "lib/pipeline/outputs.h"
 #include "lib/profile/planner.h"
 #include "lib/runs/manifest.h"
@@ -91,6 +93,34 @@ void show_first_sample(const Dataset& dataset, const ExampleBuilder& builder, co
   }
 }
 
+/// Names every bad row and shows what the rest comes to. Whether a run would go through with it: unusable rows within their
+/// budget, none too long where that is an error, none damaged that an evaluation would meet.
+bool check_data(const Recipe& recipe, const Dataset& dataset, const std::optional<Dataset>& validation,
+                const ExampleBuilder& builder) {
+  bool good = true;
+  const auto check = [&](const char* name, const Dataset& rows) {
+    const auto found = check_dataset(rows, builder, static_cast<int>(recipe.data.num_workers));
+    log_info("{}: {}", name, describe_check(found, recipe.data.max_length));
+    if (recipe.data.truncation == Truncation::kError && found.too_long > 0) {
+      good = false;
+      log_warning("{}: {} rows are too long, where data.truncation is error", name, found.too_long);
+    }
+    return found;
+  };
+  const auto train = check("data.train", dataset);
+  if (const int64_t unusable = train.bad + train.no_labels;
+      static_cast<double>(unusable) > recipe.data.bad_sample_budget * static_cast<double>(train.rows)) {
+    good = false;
+    log_warning("data.train: {} of {} rows are unusable, more than the bad_sample_budget of {}", unusable, train.rows,
+                recipe.data.bad_sample_budget);
+  }
+  if (validation && check("data.validation", *validation).bad > 0) {
+    good = false;
+    log_warning("data.validation: a bad row ends the evaluation");
+  }
+  return good;
+}
+
 void remove_old_checkpoints(const RunDirectory& run, const Recipe& recipe) {
   const RetentionRule rule{.kind = recipe.output.retention == Retention::kLossDrop ? RetentionRule::Kind::kLossDrop
                                                                                    : RetentionRule::Kind::kTotal,
@@ -109,6 +139,13 @@ void save_checkpoint(const RunDirectory& run, const Recipe& recipe, const RunPos
   const auto folder = writer.seal(train_loss, eval_loss);
   log_info("saved {}", folder.string());
   remove_old_checkpoints(run, recipe);
+}
+
+/// ", anls 0.7512" and so on.
+std::string shown(const Scores& scores) {
+  std::string text;
+  for (const auto& [name, score] : scores) text += fmt::format(", {} {:.4f}", name, score);
+  return text;
 }
 
 int stopped_before_the_first_step(int signal) {
@@ -146,6 +183,8 @@ int run_training(const TrainArguments& arguments, Command command) {
   log_info("{} rows, {} optimizer steps of {}, template: {}", dataset.size(), total_steps, size_of_a_step(recipe),
            inputs.chat_template.empty() ? "none" : inputs.chat_template.origin());
   show_first_sample(dataset, builder, *inputs.tokenizer);
+  if (arguments.dry_run && !check_data(recipe, dataset, validation, builder)) return static_cast<int>(ExitCode::kInput);
+  if (const int signal = interrupt_signal()) return stopped_before_the_first_step(signal);
 
   // Model.
   auto parts = assemble_model(recipe, inputs.config, command, device);
@@ -187,8 +226,10 @@ int run_training(const TrainArguments& arguments, Command command) {
     auto quiet = options;
     quiet.mode = {};
     eval_loss = evaluate(model, *validation, builder, recipe.train.per_device_batch_size, quiet).loss;
-    metrics.append(EvalMetrics{position.step, *eval_loss});
-    log_info("step {}: evaluation loss {:.4f}", position.step, *eval_loss);
+    const auto scores =
+        recipe.train.eval_metrics.empty() ? Scores() : score_answers(recipe, inputs, model, *validation, builder);
+    metrics.append(EvalMetrics{position.step, *eval_loss, scores});
+    log_info("step {}: evaluation loss {:.4f}{}", position.step, *eval_loss, shown(scores));
   };
   const auto save_now = [&] {
     const PhaseScope phase("save");

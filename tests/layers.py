@@ -10,11 +10,12 @@ ALLOWED = {  # room -> rooms it may include besides itself and base
     "checkpoint": set(), "text": set(), "image": set(), "recipe": set(), "runs": set(), "kernels": set(), "memory": {"kernels"},
     "optim": {"kernels", "memory"},
     "data": {"text", "image"},
+    "evaluate": {"text"},
     "nn": {"kernels", "memory"},
     "models": {"nn", "checkpoint", "image", "kernels", "memory"},  # image: the anyres geometry that data and model share
     "generate": {"models", "nn", "memory"},
     "train": {"data", "models", "nn", "memory", "optim", "checkpoint"},
-    "pipeline": {"recipe", "text", "image", "data", "checkpoint", "nn", "models", "optim", "memory", "train", "generate"},
+    "pipeline": {"recipe", "text", "image", "data", "checkpoint", "nn", "models", "optim", "memory", "train", "generate", "evaluate"},
 }
 ALLOWED["profile"] = set(ALLOWED) - {"runs"}
 ALLOWED["app"] = set(ALLOWED) | {"runs"}

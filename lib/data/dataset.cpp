@@ -4,25 +4,22 @@
 
 #include "lib/base/errors.h"
 #include "lib/data/json_rows.h"
-#include "lib/data/row_index.h"
+#include "lib/data/row_file.h"
 
 namespace vlmtune {
 
 struct Dataset::Impl {
   DatasetOptions options;
-  std::vector<std::unique_ptr<RowIndex>> files;
-  std::vector<int64_t> ends;  // rows up to and with each file
+  std::vector<std::unique_ptr<RowFile>> files;
+  std::vector<double> weights;  // of each file
+  std::vector<int64_t> ends;    // rows up to and with each file
 
   struct Position {
-    const RowIndex& file;
+    const RowFile& file;
     int64_t row;
   };
   RowContext context(const Position& position) const {
-    return {position.file.place(position.row),
-            position.file.offset(position.row),
-            options.image_folder,
-            position.file.path().parent_path(),
-            options.format,
+    return {position.file.place(position.row), options.image_folder, position.file.path().parent_path(), options.format,
             options.needs_answer};
   }
   Position find(int64_t i) const {
@@ -39,8 +36,11 @@ Dataset Dataset::open(const DatasetOptions& options) {
   for (const DataFile& file : options.files) {
     if (!(file.weight > 0 && file.weight <= 1e6))
       throw usage_error("{}: the weight is {}, expected a number above 0", file.path.string(), file.weight);
-    impl->files.push_back(std::make_unique<RowIndex>(file.path));
-    impl->ends.push_back((impl->ends.empty() ? 0 : impl->ends.back()) + impl->files.back()->size());
+    for (const auto& path : expand_braces(file.path.string())) {
+      impl->files.push_back(open_row_file(path));
+      impl->weights.push_back(file.weight);
+      impl->ends.push_back((impl->ends.empty() ? 0 : impl->ends.back()) + impl->files.back()->size());
+    }
   }
   Dataset dataset;
   dataset.impl_ = std::move(impl);
@@ -78,7 +78,7 @@ std::vector<Dataset::FileRows> Dataset::files() const {
   std::vector<FileRows> rows;
   for (size_t f = 0; f < impl_->files.size(); ++f) {
     const int64_t count = impl_->files[f]->size();
-    rows.push_back({impl_->ends[f] - count, count, impl_->options.files[f].weight});
+    rows.push_back({impl_->ends[f] - count, count, impl_->weights[f]});
   }
   return rows;
 }

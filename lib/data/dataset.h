@@ -7,17 +7,26 @@
 #include <string>
 #include <vector>
 
+#include "lib/data/boxes.h"
 #include "lib/text/chat_template.h"
 
 namespace vlmtune {
 
+/// A box around an object.
+struct ObjectBox {
+  Box box;           // in pixels of the original picture
+  size_t image = 0;  // of the row's pictures
+};
+
 /// One conversation with its pictures.
 struct Row {
-  std::string id;                       // the row's "id", or its place
-  std::string place;                    // file:line (JSONL) or file#index (JSON array, from 0)
-  std::vector<Message> messages;        // [system] user assistant user ... ; image parts in reading order
-  std::vector<std::string> images;      // one per image part: a path that can be opened as it is, or a data URI
-  std::vector<std::string> references;  // right answers, for metrics
+  std::string id;                         // the row's "id", or its place
+  std::string place;                      // file:line (JSONL) or file#index (JSON array, from 0)
+  std::vector<Message> messages;          // [system] user assistant user ... ; image parts in reading order
+  std::vector<std::string> images;        // one per image part: a path that can be opened as it is, or a data URI
+  std::vector<std::string> references;    // right answers, for metrics
+  std::vector<std::string> object_names;  // for the placeholders <ref-object> of the texts, in order
+  std::vector<ObjectBox> boxes;           // for the placeholders <bbox>
 };
 
 /// A file and how often its rows are seen in an epoch: 2 is twice, 0.25 is another random quarter each epoch.
@@ -44,6 +53,7 @@ struct DatasetOptions {
 ///   - "messages": [{"role": user|assistant|system, "content": text or parts}]              (OpenAI, ms-swift, TRL)
 ///     parts: {"type": "text", "text": ...}, {"type": "image"} with an optional "image", "path", "url" or "image_url"
 ///   - "prompt": text                                                                       (inference)
+///   - "caption": text                                       (the answer to the row's picture, without a question)
 /// (the keys of a turn may be mixed), and optionally "system", "id", "references", "image" (a string or list) and "images"
 /// (strings or objects with "path", "url" or "bytes" in base64). Unknown keys are ignored.
 ///
@@ -57,6 +67,11 @@ struct DatasetOptions {
 ///   - Bytes that are not UTF-8, lone surrogates, trailing commas and other breaches of JSON are errors with their offset.
 ///     (Control characters inside strings are let pass.)
 /// Pictures are looked for in image_folder, then beside the data file.
+///
+/// "objects" {"ref": [names], "bbox": [[x1, y1, x2, y2], ...], "image_id": [...]} (ms-swift) fills <ref-object> and <bbox> in
+/// texts; boxes are in pixels of the original picture, image_id (the first picture if it is not given) says of which.
+///
+/// A file may also be a webdataset shard (lib/data/tar_index.h), and a path a pattern in braces (expand_braces).
 ///
 /// Thread-safe. Copies share the index: 8 bytes a row; the files are mapped, not read.
 class Dataset {

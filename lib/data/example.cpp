@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/errors.h"
+#include "lib/data/grounding.h"
 #include "lib/image/source.h"
 
 namespace vlmtune {
@@ -62,6 +63,10 @@ ExampleBuilder::ExampleBuilder(ExampleOptions options) : options_(std::move(opti
   VLMTUNE_CHECK(options_.image_processor == nullptr || options_.image_tokens, "pictures need a token count");
 }
 
+BoxFrame ExampleBuilder::box_frame(ImageSize original) const {
+  return {options_.box_style, original, options_.resized_size ? options_.resized_size(original) : original};
+}
+
 ExampleBuilder::Draft ExampleBuilder::draft(const Row& row, const std::vector<Message>& messages, bool for_answer,
                                             bool keep_files) const {
   Draft draft;
@@ -70,7 +75,9 @@ ExampleBuilder::Draft ExampleBuilder::draft(const Row& row, const std::vector<Me
   if (!row.images.empty() && options_.image_processor == nullptr)
     throw input_error("the model takes no pictures, the row has {}", row.images.size());
   const bool has_template = options_.chat_template != nullptr && !options_.chat_template->empty();
-  const auto spans = has_template ? options_.chat_template->render(messages, for_answer) : raw_spans(messages);
+  const auto frame_of = [&](size_t image) { return box_frame(probe_image_source(row.images.at(image), {})); };
+  const auto texts = speaks_of_boxes(row, messages) ? place_boxes(row, messages, frame_of) : messages;
+  const auto spans = has_template ? options_.chat_template->render(texts, for_answer) : raw_spans(texts);
   const Encoding encoding = options_.tokenizer->encode_prompt(spans, options_.prompt);
   const auto slots = std::count(encoding.ids.begin(), encoding.ids.end(), kImageSlot);
   if (static_cast<size_t>(slots) != row.images.size())

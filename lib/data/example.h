@@ -45,6 +45,8 @@ struct ExampleOptions {
   std::function<int64_t(ImageSize original)> image_tokens;  // thread-safe; the model's own count
   /// Features in place of pixels, by the content of a picture's file and its name; thread-safe. Null: pictures are decoded.
   std::function<std::shared_ptr<const PictureFeatures>(const std::string& encoded, const std::string& name)> features;
+  BoxStyle box_style = BoxStyle::kLlava;                      // how the model's family writes boxes
+  std::function<ImageSize(ImageSize original)> resized_size;  // what the tower gets, for BoxStyle::kQwen25Vl
   int64_t image_token_id = -1;
   int64_t max_length = 2048;  // tokens including pictures
   OverLength over_length = OverLength::kDrop;
@@ -77,6 +79,9 @@ class ExampleBuilder {
 
   /// Tokens of the training sample without decoding pictures. Errors: as build.
   int64_t length_estimate(const Row& row) const;
+
+  /// How the model writes boxes in a picture of this size.
+  BoxFrame box_frame(ImageSize original) const;
 
   const ExampleOptions& options() const { return options_; }
 

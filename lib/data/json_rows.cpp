@@ -1,5 +1,6 @@
 #include "lib/data/json_rows.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -42,17 +43,18 @@ std::string parse_reason(const char* what) {
   return reason;
 }
 
-Json parse_json(const std::string& text, const RowContext& context) {
+Json parse_json(const RowText& row, const RowContext& context) {
+  const std::string& text = row.json;
   if (const int64_t bad = first_invalid_utf8(text); bad >= 0)
     throw input_error("{}: byte {} of the file is not UTF-8 (0x{:02x})", context.place,
-                      context.offset + static_cast<uint64_t>(bad),
+                      row.offset + static_cast<uint64_t>(bad),
                       static_cast<unsigned char>(text[static_cast<size_t>(bad)]));
   try {
     return Json::parse(text);
   } catch (const Json::parse_error& error) {
     Json repaired = Json::parse(escape_controls(text), nullptr, false);
     if (!repaired.is_discarded()) return repaired;
-    throw input_error("{}: byte {} of the file is not valid JSON: {}", context.place, context.offset + error.byte - 1,
+    throw input_error("{}: byte {} of the file is not valid JSON: {}", context.place, row.offset + error.byte - 1,
                       parse_reason(error.what()));
   }
 }
@@ -71,7 +73,7 @@ std::string read_id(const Json& row, const RowContext& context) {
 /// Collects the turns and pictures of one row.
 class RowReader {
  public:
-  explicit RowReader(const RowContext& context) : context_(context) {}
+  RowReader(const RowText& text, const RowContext& context) : text_(text), context_(context) {}
 
   Row read(const Json& json) {
     if (!json.is_object()) throw error("is {}, expected an object", json.type_name());
@@ -81,9 +83,12 @@ class RowReader {
       if (const Json* value = member(json, key)) read_pictures(*value, key);
     if (const Json* system = member(json, "system")) add_system(*system);
     read_turns(json);
+    if (row_.images.empty() && std::none_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot; }))
+      for (const RowPicture& picture : text_.pictures) row_.images.push_back(picture.source);
     check_turns();
     place_pictures();
     read_references(json);
+    read_objects(json);
     return std::move(row_);
   }
 
@@ -99,8 +104,18 @@ class RowReader {
       row_.messages.push_back({"system", {{MessagePart::Kind::kText, system.get<std::string>()}}});
   }
 
+  /// The picture beside the row that goes by this name; else the next one, since rows that were put into shards keep the
+  /// names that their pictures had before. None when there are no more.
+  const RowPicture* picture_beside(const std::string& name) {
+    const auto base = [](const std::string& path) { return path.substr(path.rfind('/') + 1); };
+    for (const RowPicture& picture : text_.pictures)
+      if (base(picture.name) == base(name)) return &picture;
+    return next_beside_ < text_.pictures.size() ? &text_.pictures[next_beside_++] : nullptr;
+  }
+
   /// A path that can be opened, or the URI as it is.
-  std::string resolve(const std::string& source) const {
+  std::string resolve(const std::string& source) {
+    if (const RowPicture* picture = picture_beside(source)) return picture->source;
     if (source.starts_with("data:") || source.find("://") != std::string::npos) return source;
     if (source.find('\0') != std::string::npos) throw error("has a picture whose path holds a zero byte");
     if (context_.image_folder.empty()) return (context_.file_folder / source).string();
@@ -112,7 +127,7 @@ class RowReader {
   }
 
   /// One picture: a string, or an object with "path", "url", "image" or "bytes".
-  std::string picture(const Json& json, const char* key) const {
+  std::string picture(const Json& json, const char* key) {
     if (json.is_string()) {
       if (json.get_ref<const std::string&>().empty()) throw error("has an empty picture path in \"{}\"", key);
       return resolve(json.get_ref<const std::string&>());
@@ -156,9 +171,20 @@ class RowReader {
       if (!prompt->is_string()) throw error("has a \"prompt\" that is {}, expected a string", prompt->type_name());
       add_message("user");
       add_text(prompt->get_ref<const std::string&>());
+    } else if (const auto caption = read_caption(json)) {
+      add_message("user");
+      add_message("assistant");
+      add_plain(*caption);
     } else {
-      throw error("has none of \"conversations\", \"messages\" and \"prompt\"");
+      throw error("has none of \"conversations\", \"messages\", \"prompt\" and \"caption\"");
     }
+  }
+
+  std::optional<std::string> read_caption(const Json& json) const {
+    const Json* caption = member(json, "caption");
+    if (caption == nullptr) return text_.caption;
+    if (!caption->is_string()) throw error("has a \"caption\" that is {}, expected a string", caption->type_name());
+    return caption->get<std::string>();
   }
 
   void read_turn(const Json& turn) {
@@ -319,8 +345,38 @@ class RowReader {
     }
   }
 
+  void read_objects(const Json& json) {
+    const Json* objects = member(json, "objects");
+    if (objects == nullptr || !objects->is_object()) return;  // other annotations
+    if (const Json* names = member(*objects, "ref")) {
+      if (!names->is_array()) throw error("has an objects/ref that is {}, expected a list", names->type_name());
+      for (const Json& name : *names) {
+        if (!name.is_string()) throw error("has an object's name that is {}, expected a string", name.type_name());
+        row_.object_names.push_back(name.get<std::string>());
+      }
+    }
+    const Json* boxes = member(*objects, "bbox");
+    if (boxes == nullptr) return;
+    if (const Json* type = member(*objects, "bbox_type"); type != nullptr && *type != "real")
+      throw error("has boxes of type {}, expected \"real\": pixels of the original picture", type->dump());
+    if (!boxes->is_array()) throw error("has an objects/bbox that is {}, expected a list", boxes->type_name());
+    const Json* images = member(*objects, "image_id");
+    for (const Json& edges : *boxes) {
+      const bool four = edges.is_array() && edges.size() == 4 &&
+                        std::all_of(edges.begin(), edges.end(), [](const Json& edge) { return edge.is_number(); });
+      if (!four) throw error("has a box {}, expected [x1, y1, x2, y2] in pixels", edges.dump());
+      const size_t i = row_.boxes.size();
+      const Json* image = images != nullptr && images->is_array() && i < images->size() ? &(*images)[i] : nullptr;
+      if (image != nullptr && !image->is_number_unsigned())
+        throw error("has an image_id {}, expected the number of a picture from 0", image->dump());
+      row_.boxes.push_back({edges.get<Box>(), image == nullptr ? 0 : image->get<size_t>()});
+    }
+  }
+
+  const RowText& text_;
   const RowContext& context_;
   Row row_;
+  size_t next_beside_ = 0;                         // of the pictures beside the row, the first that is not spoken for
   std::vector<std::optional<std::string>> slots_;  // one per image part; the picture it brings, if any
 };
 
@@ -350,11 +406,11 @@ int64_t first_invalid_utf8(std::string_view text) {
   return -1;
 }
 
-Row parse_row(const std::string& text, const RowContext& context) {
-  return RowReader(context).read(parse_json(text, context));
+Row parse_row(const RowText& text, const RowContext& context) {
+  return RowReader(text, context).read(parse_json(text, context));
 }
 
-std::string parse_row_id(const std::string& text, const RowContext& context) {
+std::string parse_row_id(const RowText& text, const RowContext& context) {
   try {
     return read_id(parse_json(text, context), context);
   } catch (const UserError&) {

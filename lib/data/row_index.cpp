@@ -1,11 +1,6 @@
 #include "lib/data/row_index.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
@@ -78,16 +73,10 @@ bool mentions_image(std::string_view row) {
 
 }  // namespace
 
-RowIndex::RowIndex(std::filesystem::path path) : path_(std::move(path)) {
+RowIndex::RowIndex(std::filesystem::path path) : path_(std::move(path)), file_(path_) {
   const auto map = MappedFile::open(path_);
   scan(*map);
   starts_.shrink_to_fit();
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) throw input_error("{}: cannot be read ({})", path_.string(), std::strerror(errno));
-}
-
-RowIndex::~RowIndex() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void RowIndex::scan(const MappedFile& map) {
@@ -171,23 +160,17 @@ int64_t RowIndex::row_bytes(int64_t i) const {
   return static_cast<int64_t>((i + 1 < size() ? offset(i + 1) : end_) - offset(i));
 }
 
-std::string RowIndex::read(int64_t i) const {
+RowText RowIndex::read(int64_t i) const {
   std::string text(static_cast<size_t>(row_bytes(i)), '\0');
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t got =
-        ::pread(descriptor_, text.data() + done, text.size() - done, static_cast<off_t>(offset(i) + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) throw input_error("{}: the file changed while it was in use", place(i));
-    done += static_cast<size_t>(got);
-  }
+  if (file_.read(offset(i), text.data(), text.size()) != text.size())
+    throw input_error("{}: the file changed while it was in use", place(i));
   const auto trim = [&] { text.resize(text.find_last_not_of(kSpace) + 1); };
   trim();
   if (!lines_ && i + 1 < size() && text.ends_with(',')) {
     text.pop_back();
     trim();
   }
-  return text;
+  return {std::move(text), offset(i), {}, std::nullopt};
 }
 
 std::string RowIndex::place(int64_t i) const {

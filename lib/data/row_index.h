@@ -1,43 +1,38 @@
-// Where the rows of a data file begin: one scan, 8 bytes a row; rows are read back one at a time.
+// Where the rows of a JSON array or of JSONL begin: one scan, 8 bytes a row.
 #pragma once
-#include <cstdint>
-#include <filesystem>
-#include <string>
 #include <string_view>
-#include <vector>
+
+#include "lib/base/random_access_file.h"
+#include "lib/data/row_file.h"
 
 namespace vlmtune {
 
 class MappedFile;
 
-/// The rows of one file. Immutable after the scan; reading is thread-safe.
-class RowIndex {
+/// The rows of one file.
+class RowIndex : public RowFile {
  public:
   /// Errors: input_error when the file is missing, empty, or neither a JSON array of rows nor JSONL.
   explicit RowIndex(std::filesystem::path path);
-  ~RowIndex();
-  RowIndex(const RowIndex&) = delete;
-  RowIndex& operator=(const RowIndex&) = delete;
 
-  int64_t size() const { return static_cast<int64_t>(starts_.size()); }
-  const std::filesystem::path& path() const { return path_; }
+  int64_t size() const override { return static_cast<int64_t>(starts_.size()); }
+  const std::filesystem::path& path() const override { return path_; }
 
   /// Bytes from the start of row i to the start of the next.
-  int64_t row_bytes(int64_t i) const;
-  bool has_image(int64_t i) const { return (starts_[static_cast<size_t>(i)] & kImageBit) != 0; }
-
-  /// Offset of row i in the file.
-  uint64_t offset(int64_t i) const { return starts_[static_cast<size_t>(i)] & ~kImageBit; }
+  int64_t row_bytes(int64_t i) const override;
+  bool has_image(int64_t i) const override { return (starts_[static_cast<size_t>(i)] & kImageBit) != 0; }
 
   /// The row's JSON, without what separates it from the next. Errors: input_error when the file has shrunk.
-  std::string read(int64_t i) const;
+  RowText read(int64_t i) const override;
 
   /// file:line or file#index.
-  std::string place(int64_t i) const;
+  std::string place(int64_t i) const override;
 
  private:
   static constexpr uint64_t kImageBit = uint64_t{1} << 63;
 
+  /// Offset of row i in the file.
+  uint64_t offset(int64_t i) const { return starts_[static_cast<size_t>(i)] & ~kImageBit; }
   void scan(const MappedFile& map);
   void scan_lines(std::string_view content, size_t at);
   void scan_array(std::string_view content, size_t at);
@@ -45,7 +40,7 @@ class RowIndex {
   void forget_scanned(size_t end);
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  RandomAccessFile file_;
   bool lines_ = false;                  // JSONL
   std::vector<uint64_t> starts_;        // offset, and kImageBit
   uint64_t end_ = 0;                    // of the last row

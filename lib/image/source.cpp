@@ -1,5 +1,8 @@
 #include "lib/image/source.h"
 
+#include <charconv>
+#include <optional>
+
 #include "lib/base/base64.h"
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
@@ -49,6 +52,38 @@ fs::path file_path(const std::string& uri, const fs::path& base) {
   return base / uri;
 }
 
+constexpr std::string_view kSlice = "slice:";
+
+/// What slice_source has put together: "slice:OFFSET:LENGTH:LENGTH OF NAME:NAME FILE".
+struct Slice {
+  uint64_t offset = 0, length = 0;
+  std::string name;
+  fs::path file;
+
+  static std::optional<Slice> parse(const std::string& uri) {
+    if (!uri.starts_with(kSlice)) return std::nullopt;
+    std::array<uint64_t, 3> numbers{};
+    const char *at = uri.data() + kSlice.size(), *end = uri.data() + uri.size();
+    for (uint64_t& number : numbers) {
+      const auto [next, failure] = std::from_chars(at, end, number);
+      if (failure != std::errc() || next == end || *next != ':') return std::nullopt;
+      at = next + 1;
+    }
+    const std::string rest(at, end);
+    if (numbers[2] > rest.size()) return std::nullopt;
+    return Slice{numbers[0], numbers[1], rest.substr(0, numbers[2]), rest.substr(numbers[2])};
+  }
+
+  /// Calls use(bytes) while they are mapped.
+  template <typename Use>
+  auto with_bytes(const Use& use) const {
+    const auto map = MappedFile::open(file);
+    if (offset > map->bytes().size() || length > map->bytes().size() - offset)
+      throw input_error("{}/{}: the file changed while it was in use", file.string(), name);
+    return use(map->bytes().subspan(offset, length));
+  }
+};
+
 std::string decode_data_uri(const std::string& uri) {
   const std::string name = image_source_name(uri);
   const size_t comma = uri.find(',');
@@ -61,24 +96,36 @@ std::string decode_data_uri(const std::string& uri) {
 
 }  // namespace
 
+std::string slice_source(const fs::path& file, uint64_t offset, uint64_t length, std::string_view name) {
+  return fmt::format("{}{}:{}:{}:{}{}", kSlice, offset, length, name.size(), name, file.string());
+}
+
 std::string image_source_name(const std::string& uri) {
+  if (const auto slice = Slice::parse(uri)) return fmt::format("{}/{}", slice->file.string(), slice->name);
   if (!is_data_uri(uri)) return uri;
   const size_t comma = uri.find(',');
   return fmt::format("{},...", uri.substr(0, std::min<size_t>(comma == std::string::npos ? uri.size() : comma, 40)));
 }
 
 std::string read_image_source(const std::string& uri, const fs::path& base) {
+  if (const auto slice = Slice::parse(uri))
+    return slice->with_bytes([](std::span<const std::byte> bytes) {
+      return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    });
   return is_data_uri(uri) ? decode_data_uri(uri) : read_file(file_path(uri, base));
 }
 
 ImageSize probe_image_source(const std::string& uri, const fs::path& base) {
+  if (const auto slice = Slice::parse(uri))
+    return slice->with_bytes([&](auto bytes) { return probe_image(bytes, image_source_name(uri)); });
   if (is_data_uri(uri)) return probe_image(as_bytes(decode_data_uri(uri)), image_source_name(uri));
   const fs::path path = file_path(uri, base);
   return probe_image(MappedFile::open(path)->bytes(), path.string());
 }
 
 Image load_image(const std::string& uri, const fs::path& base) {
-  const std::string name = is_data_uri(uri) ? image_source_name(uri) : file_path(uri, base).string();
+  const bool is_path = !is_data_uri(uri) && !Slice::parse(uri);
+  const std::string name = is_path ? file_path(uri, base).string() : image_source_name(uri);
   return decode_image(as_bytes(read_image_source(uri, base)), name);
 }
 

@@ -1,4 +1,4 @@
-// Where pictures come from: a path, file://, or data:image/...;base64. The network is never used.
+// Where pictures come from: a path, file://, a part of another file, or data:image/...;base64. The network is never used.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -7,6 +7,10 @@
 #include "lib/image/image.h"
 
 namespace vlmtune {
+
+/// A picture inside another file, such as a member of a tar archive, as a `uri` for the functions below. `name` is for
+/// messages.
+std::string slice_source(const std::filesystem::path& file, uint64_t offset, uint64_t length, std::string_view name);
 
 /// The encoded bytes behind `uri`; a relative path is taken from `base`.
 /// Errors: input_error for http(s) and other schemes, a missing file, or base64 that is none.

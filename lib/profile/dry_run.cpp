@@ -9,6 +9,7 @@
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
 #include "lib/data/packing.h"
+#include "lib/data/row_file.h"
 #include "lib/generate/generate.h"
 #include "lib/image/anyres.h"
 #include "lib/memory/scope.h"
@@ -91,16 +92,23 @@ Example longest_row(const LlavaConfig& config, int64_t length, int64_t num_image
   return row;
 }
 
+/// The first training file that is not there.
+std::optional<fs::path> missing_data(const Recipe& recipe) {
+  for (const auto& source : recipe.data.train)
+    for (const auto& path : expand_braces(source.path))
+      if (!fs::exists(path)) return path;
+  return std::nullopt;
+}
+
 /// Pictures of the row that has the most, among the first rows of the data; one without data.
 int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
   if (!config.vision) return 0;
   if (recipe.data.train.empty()) return 1;
-  for (const auto& source : recipe.data.train)
-    if (!fs::exists(source.path)) {
-      static std::set<std::string> said;  // a plan is many dry runs
-      if (said.insert(source.path).second) log_info("{} is not there: one picture a row is assumed", source.path);
-      return 1;
-    }
+  if (const auto missing = missing_data(recipe)) {
+    static std::set<fs::path> said;  // a plan is many dry runs
+    if (said.insert(*missing).second) log_info("{} is not there: one picture a row is assumed", missing->string());
+    return 1;
+  }
   constexpr int64_t kRowsLookedAt = 20000;
   const auto dataset = open_training_data(recipe);
   int64_t most = 0;
@@ -118,9 +126,7 @@ int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
 int64_t most_images_packed(const Recipe& recipe, Command command, const LlavaConfig& config, int64_t row_tokens,
                            int64_t most_of_a_sample) {
   if (most_of_a_sample == 0) return 0;
-  const auto& files = recipe.data.train;
-  const bool has_data =
-      !files.empty() && std::all_of(files.begin(), files.end(), [](const auto& file) { return fs::exists(file.path); });
+  const bool has_data = !recipe.data.train.empty() && !missing_data(recipe);
   const fs::path dir = recipe.model.path;
   if (!has_data || !(fs::exists(dir / "tokenizer.json") || fs::exists(dir / "tokenizer.model")))
     return row_tokens / config.image_tokens(largest_picture(config));
@@ -170,50 +176,13 @@ struct TrainingTrace {
   int64_t loader_bytes;
 };
 
-TrainingTrace run_training(const Recipe& recipe, Command command, const InputParts& inputs, const ModelParts& parts,
-                           RooflineRecorder& roofline) {
-  const auto options = step_options(recipe, inputs);
-  const auto optimizer = make_optimizer(recipe, *parts.model);
-  // Rows that share a budget of tokens: as many of the longest as fit, stretched to what is left.
-  const auto budget = recipe.train.max_tokens_per_batch;
-  const int64_t num_rows = budget ? std::max<int64_t>(1, *budget / padded_length(recipe.data.max_length))
-                                  : recipe.train.per_device_batch_size;
-  const int64_t row_tokens =
-      budget ? std::max(padded_length(recipe.data.max_length), *budget / num_rows / kLengthMultiple * kLengthMultiple)
-             : recipe.data.max_length;
-  int64_t images = most_images(recipe, inputs.config);
-  if (recipe.data.packing || budget) images = most_images_packed(recipe, command, inputs.config, row_tokens, images);
-  auto row = longest_row(inputs.config, row_tokens, images,
-                         recipe.data.embedding_cache ? std::optional(options.compute_type) : std::nullopt);
-  if (recipe.data.packing) row.sample_starts.push_back(recipe.data.max_length / 2);
-  const std::vector<Example> rows(static_cast<size_t>(num_rows), row);
-  // From the second micro-batch on, each takes what the one before took, in memory and in time.
-  const int64_t micro_batches = recipe.train.gradient_accumulation_steps, run = std::min<int64_t>(2, micro_batches);
-  std::vector<StepTime> begun;
-  const MicroBatches micro{run, 1, [&](int64_t) {
-                             begun.push_back(roofline.time());
-                             return make_batch(rows, inputs.pad_id, PaddingSide::kRight);
-                           }};
-  for (int64_t step = 0; step < kDrySteps; ++step) {
-    roofline.reset();
-    begun.clear();
-    train_step(*parts.model, micro, *optimizer, step, 1, recipe.optimizer.max_grad_norm, options);
-    zero_gradients(optimizer->tensors());
-  }
-  auto time = roofline.time();
-  { const PhaseScope phase("save"); }  // files are written from what is there
-  if (micro_batches > run) time += (begun[1] - begun[0]) * static_cast<double>(micro_batches - run);
-  return {time, loader_bytes(recipe, rows)};
-}
-
-void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts, KvCache::Growth growth) {
-  constexpr int64_t kDefaultPrompt = 64;
+/// Answers a batch of prompts of `length` tokens to the last token.
+void run_answers(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts, int64_t length,
+                 int64_t images, std::optional<torch::ScalarType> features_type, KvCache::Growth growth) {
   const auto& g = recipe.generation;
   const auto& config = inputs.config;
-  const int64_t images = config.vision ? 1 : 0;
-  const int64_t image_tokens = images > 0 ? config.image_tokens(largest_picture(config)) : 0;
-  const int64_t length = std::max(g.prompt_tokens.value_or(kDefaultPrompt + image_tokens), image_tokens + 1);
-  const std::vector<Example> rows(static_cast<size_t>(g.batch_size), longest_row(config, length, images));
+  const std::vector<Example> rows(static_cast<size_t>(g.batch_size),
+                                  longest_row(config, length, images, features_type));
   const auto batch = make_batch(rows, inputs.pad_id, PaddingSide::kLeft);
   GenerationOptions options;
   options.compute_type = to_scalar_type(recipe.precision.compute);
@@ -230,6 +199,58 @@ void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelPa
   options.max_new_tokens = 1;
   const std::vector<Example> last(rows.size(), longest_row(config, 1, 0));
   generate(*parts.model, {make_batch(last, inputs.pad_id, PaddingSide::kLeft).ids, {}, {}}, cache, options, {});
+}
+
+TrainingTrace run_training(const Recipe& recipe, Command command, const InputParts& inputs, const ModelParts& parts,
+                           RooflineRecorder& roofline) {
+  const auto options = step_options(recipe, inputs);
+  const auto optimizer = make_optimizer(recipe, *parts.model);
+  // Rows that share a budget of tokens: as many of the longest as fit, stretched to what is left.
+  const auto budget = recipe.train.max_tokens_per_batch;
+  const int64_t num_rows = budget ? std::max<int64_t>(1, *budget / padded_length(recipe.data.max_length))
+                                  : recipe.train.per_device_batch_size;
+  const int64_t row_tokens =
+      budget ? std::max(padded_length(recipe.data.max_length), *budget / num_rows / kLengthMultiple * kLengthMultiple)
+             : recipe.data.max_length;
+  const auto features_type = recipe.data.embedding_cache ? std::optional(options.compute_type) : std::nullopt;
+  const int64_t most = most_images(recipe, inputs.config);
+  const int64_t images = recipe.data.packing || budget
+                             ? most_images_packed(recipe, command, inputs.config, row_tokens, most)
+                             : most;
+  auto row = longest_row(inputs.config, row_tokens, images, features_type);
+  if (recipe.data.packing) row.sample_starts.push_back(recipe.data.max_length / 2);
+  const std::vector<Example> rows(static_cast<size_t>(num_rows), row);
+  // From the second micro-batch on, each takes what the one before took, in memory and in time.
+  const int64_t micro_batches = recipe.train.gradient_accumulation_steps, run = std::min<int64_t>(2, micro_batches);
+  std::vector<StepTime> begun;
+  const MicroBatches micro{run, 1, [&](int64_t) {
+                             begun.push_back(roofline.time());
+                             return make_batch(rows, inputs.pad_id, PaddingSide::kRight);
+                           }};
+  for (int64_t step = 0; step < kDrySteps; ++step) {
+    roofline.reset();
+    begun.clear();
+    train_step(*parts.model, micro, *optimizer, step, 1, recipe.optimizer.max_grad_norm, options);
+    zero_gradients(optimizer->tensors());
+  }
+  auto time = roofline.time();
+  if (!recipe.train.eval_metrics.empty()) {
+    const PhaseScope phase("evaluation");
+    run_answers(recipe, inputs, parts, recipe.data.max_length, most, features_type, KvCache::Growth::kAhead);
+  }
+  { const PhaseScope phase("save"); }  // files are written from what is there
+  if (micro_batches > run) time += (begun[1] - begun[0]) * static_cast<double>(micro_batches - run);
+  return {time, loader_bytes(recipe, rows)};
+}
+
+void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts, KvCache::Growth growth) {
+  constexpr int64_t kDefaultPrompt = 64;
+  const auto& config = inputs.config;
+  const int64_t images = config.vision ? 1 : 0;
+  const int64_t image_tokens = images > 0 ? config.image_tokens(largest_picture(config)) : 0;
+  const int64_t length =
+      std::max(recipe.generation.prompt_tokens.value_or(kDefaultPrompt + image_tokens), image_tokens + 1);
+  run_answers(recipe, inputs, parts, length, images, std::nullopt, growth);
 }
 
 MemoryReport new_report(const Recipe& recipe, Command command, int64_t overhead_bytes) {

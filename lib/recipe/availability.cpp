@@ -6,7 +6,6 @@ namespace vlmtune {
 namespace {
 
 constexpr Availability kTable[] = {
-    {"/data/format", "auto|llava|sharegpt|messages|qwen-vl"},
     {"/image/aspect_ratio", "model|square|pad|anyres|anyres_max_N"},
     {"/image/min_pixels", "null"},
     {"/image/max_pixels", "null"},

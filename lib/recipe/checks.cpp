@@ -136,6 +136,11 @@ void check_training(const Recipe& r, Command command, const std::string& origin)
   if (r.train.eval_steps > 0 && r.data.validation.empty())
     throw usage_error("{}: /train/eval_steps: found {} without data.validation, expected 0", origin,
                       r.train.eval_steps);
+  if (!r.train.eval_metrics.empty() && r.data.validation.empty())
+    throw usage_error("{}: /train/eval_metrics: found {} names without data.validation, expected none", origin,
+                      r.train.eval_metrics.size());
+  if (r.train.eval_metrics.empty() && r.generation != GenerationRecipe())
+    log_warning("{}: generation has no effect without train.eval_metrics", origin);
   if (!r.precision.loss_scale.dynamic && r.precision.compute != Precision::kFp16)
     log_warning("{}: precision.loss_scale has no effect with precision.compute {}", origin,
                 recipe_name(r.precision.compute));

@@ -40,6 +40,10 @@ bool is_regex(const std::string& text);
 inline constexpr std::string_view kCheckpointingPattern =
     "none|full|selective|selective:attention|selective:mlp|every:N|first:N";
 
+/// What compute_metrics of lib/evaluate knows.
+inline constexpr std::string_view kMetricsPattern =
+    "exact_match|anls|vqa_accuracy|bleu4|rouge_l|cider|pope_accuracy|pope_precision|pope_recall|pope_f1|pope_yes_ratio";
+
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kNames{};
 template <>
@@ -233,6 +237,8 @@ void visit_fields(V& v, TrainRecipe& s) {
     s.logging_steps);
   v({"save_steps", kByTraining, "steps between checkpoints; 0: none before the end", kNotNegative}, s.save_steps);
   v({"eval_steps", kByTraining, "steps between evaluations; 0: at the end only", kNotNegative}, s.eval_steps);
+  v({"eval_metrics", kByTraining, "scores of answers to the validation rows, beside the loss", {}, kMetricsPattern},
+    s.eval_metrics);
   v({"seed", kByTraining, "of shuffling, dropout and new weights", kNotNegative}, s.seed);
   v({"shuffle", kByTraining, "draw rows in random order"}, s.shuffle);
   v({"deterministic", kByTraining, "same bits in every run"}, s.deterministic);
@@ -281,18 +287,18 @@ void visit_fields(V& v, OutputRecipe& s) {
 
 template <typename V>
 void visit_fields(V& v, GenerationRecipe& s) {
-  v({"max_new_tokens", kByInfer, "longest answer", kFromOne}, s.max_new_tokens);
-  v({"temperature", kByInfer, "0: always the likeliest token", kNotNegative}, s.temperature);
-  v({"top_p", kByInfer, "sample from the likeliest tokens of this total probability", {0, 1, true}}, s.top_p);
-  v({"top_k", kByInfer, "sample from so many tokens; 0: all", kNotNegative}, s.top_k);
-  v({"repetition_penalty", kByInfer, "1: none", kPositive}, s.repetition_penalty);
-  v({"seed", kByInfer, "of sampling", kNotNegative}, s.seed);
-  v({"stop", kByInfer, "texts that end an answer"}, s.stop);
-  v({"batch_size", kByInfer, "rows decoded together", kFromOne}, s.batch_size);
+  v({"max_new_tokens", kByAll, "longest answer", kFromOne}, s.max_new_tokens);
+  v({"temperature", kByAll, "0: always the likeliest token", kNotNegative}, s.temperature);
+  v({"top_p", kByAll, "sample from the likeliest tokens of this total probability", {0, 1, true}}, s.top_p);
+  v({"top_k", kByAll, "sample from so many tokens; 0: all", kNotNegative}, s.top_k);
+  v({"repetition_penalty", kByAll, "1: none", kPositive}, s.repetition_penalty);
+  v({"seed", kByAll, "of sampling", kNotNegative}, s.seed);
+  v({"stop", kByAll, "texts that end an answer"}, s.stop);
+  v({"batch_size", kByAll, "rows decoded together", kFromOne}, s.batch_size);
   v({"prompt_tokens", kByInfer, "length of profile-memory's synthetic prompt", kFromOne}, s.prompt_tokens);
   v({"kv_cache", kByInfer, "number format of cached keys and values; compute: as precision.compute"}, s.kv_cache);
   v({"window", kByInfer, "tokens that the cache holds; null: all", kFromOne}, s.window);
-  v({"logits", kByInfer, "positions of the prompt whose logits are computed"}, s.logits);
+  v({"logits", kByAll, "positions of the prompt whose logits are computed"}, s.logits);
 }
 
 template <typename V>
@@ -311,7 +317,7 @@ void visit_fields(V& v, Recipe& s) {
   v({"parallel", kByAll, "several devices"}, s.parallel);
   v({"hardware", kByAll, "the device: a name under recipes/hardware, or an object"}, s.hardware);
   v({"output", kByAll, "run directory"}, s.output);
-  v({"generation", kByInfer, "how answers are made"}, s.generation);
+  v({"generation", kByAll, "how answers are made; in training those that train.eval_metrics looks at"}, s.generation);
 }
 
 }  // namespace vlmtune

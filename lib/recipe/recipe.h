@@ -197,8 +197,9 @@ struct TrainRecipe {
   int64_t gradient_accumulation_steps = 1;      // already derived from global_batch_size, or the largest of the stages
   std::optional<int64_t> global_batch_size;
   int64_t logging_steps = 1;
-  int64_t save_steps = 500;  // 0: only at the end
-  int64_t eval_steps = 0;    // 0: only at the end, when there is validation data
+  int64_t save_steps = 500;               // 0: only at the end
+  int64_t eval_steps = 0;                 // 0: only at the end, when there is validation data
+  std::vector<std::string> eval_metrics;  // of answers to the validation rows; none: the loss alone
   int64_t seed = 42;
   bool shuffle = true;
   bool deterministic = true;

@@ -19,6 +19,8 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 namespace {
 
+constexpr std::string_view kEvalPrefix = "eval_";
+
 /// Calls visit(key, member) for every number of a line.
 template <typename Metrics, typename Visit>
 void visit_numbers(Metrics& m, Visit visit) {
@@ -99,7 +101,8 @@ void MetricsWriter::append(const StepMetrics& metrics) {
 }
 
 void MetricsWriter::append(const EvalMetrics& metrics) {
-  const ordered_json line = {{"step", metrics.step}, {"eval_loss", metrics.eval_loss}};
+  ordered_json line = {{"step", metrics.step}, {"eval_loss", metrics.eval_loss}};
+  for (const auto& [name, score] : metrics.scores) line[std::string(kEvalPrefix) + name] = score;
   append_line(line.dump() + "\n");
 }
 
@@ -124,6 +127,10 @@ MetricsLog read_metrics(const fs::path& path) {
     } else if (parsed.contains("eval_loss")) {
       auto& row = log.evaluations.emplace_back();
       read_number(parsed, "step", row.step);
+      for (const auto& [key, value] : parsed.items()) {
+        if (key == "eval_loss" || !key.starts_with(kEvalPrefix) || !value.is_number()) continue;
+        row.scores.emplace_back(key.substr(kEvalPrefix.size()), value.get<double>());
+      }
       read_number(parsed, "eval_loss", row.eval_loss);
     }
   });

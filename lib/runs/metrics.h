@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace vlmtune {
@@ -28,6 +29,7 @@ struct StepMetrics {
 struct EvalMetrics {
   int64_t step = 0;
   double eval_loss = 0;
+  std::vector<std::pair<std::string, double>> scores;  // of answers, in the file with "eval_" in front of their names
   bool operator==(const EvalMetrics&) const = default;
 };
 

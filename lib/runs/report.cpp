@@ -74,6 +74,8 @@ std::vector<ReportFigure> summary(const MetricsLog& log) {
     figures.push_back({"Evaluation loss", fmt::format("{:.4f}", log.evaluations.back().eval_loss)});
     if (best->step != log.evaluations.back().step)
       figures.push_back({"Best evaluation", fmt::format("{:.4f} at step {}", best->eval_loss, best->step)});
+    for (const auto& [name, score] : log.evaluations.back().scores)
+      figures.push_back({"Evaluation " + name, fmt::format("{:.4f}", score)});
   }
   figures.push_back({"Time in steps", duration_text(seconds)});
   if (seconds > 0)

@@ -79,8 +79,7 @@ void LowercaseNormalizer::apply(LabelledText& text) const {
     auto label = text.label_at(at);
     auto code = next_code_point(text.text, at);
     std::string lower;
-    append_utf8(lower, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
-    if (code == 0x130) lower = "i\u0307";  // the only character whose lower case is two
+    append_lower(lower, code);
     out.append(lower, label, text.labelled());
   }
   text = std::move(out);

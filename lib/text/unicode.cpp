@@ -92,6 +92,19 @@ size_t append_utf8_lossy(std::string& text, std::string_view bytes, bool more_fo
   return at;
 }
 
+void append_lower(std::string& text, char32_t code_point) {
+  if (code_point == 0x130)
+    text += "i\u0307";
+  else
+    append_utf8(text, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point))));
+}
+
+std::string to_lower(std::string_view text) {
+  std::string lower;
+  for (size_t at = 0; at < text.size();) append_lower(lower, next_code_point(text, at));
+  return lower;
+}
+
 bool is_white_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;

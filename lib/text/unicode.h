@@ -25,6 +25,11 @@ void append_utf8(std::string& text, char32_t code_point);
 /// do. With `more_follows`, an unfinished character at the end is left alone. Returns the number of bytes taken.
 size_t append_utf8_lossy(std::string& text, std::string_view bytes, bool more_follows);
 
+/// Appends the character in lower case; İ alone becomes two.
+void append_lower(std::string& text, char32_t code_point);
+/// The text in lower case, as Python's str.lower has it but for a final sigma; it must be valid UTF-8.
+std::string to_lower(std::string_view text);
+
 /// Unicode White_Space.
 bool is_white_space(char32_t code_point);
 /// General categories N*.

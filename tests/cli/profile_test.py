@@ -29,6 +29,13 @@ class Profile(program.Case):
         tiny.write_json(path, rows)
         return str(path)
 
+    def write_questions(self, count):
+        """Rows whose prompts are as long as the training rows."""
+        rows = [{"image": "0a.png", "conversations": [tiny.turn("human", "a" * (LENGTH - 14)), tiny.turn("gpt", "a")]} for _ in range(count)]
+        path = self.dir / f"questions-{count}.json"
+        tiny.write_json(path, rows)
+        return str(path)
+
     def predict(self, recipe, command, *sets, code=0):
         arguments = [x for pair in sets for x in ("--set", pair)]
         return program.run("profile-memory", "--recipe", recipe, "--command", command, "--json", "-", *arguments).expect(code).json()
@@ -98,6 +105,8 @@ class Profile(program.Case):
             ("lora from a cache", "lora-finetune", 1, {"lora": lora, "data": {"embedding_cache": str(self.dir / "embeddings")}}),
             ("projector from a cache bf16 two images", "pretrain", 2, {"precision": bf16, "data": {"embedding_cache": str(self.dir / "embeddings")}}),
             ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 32}}),
+            ("projector with answers", "pretrain", 1, {"data": {"validation": [self.write_questions(12)]}, "train": {"eval_metrics": ["anls"]},
+                                                       "generation": {"max_new_tokens": 8, "batch_size": 12}}),
         ]:
             with self.subTest(name):
                 self.check_training(name, command, images, **sections)

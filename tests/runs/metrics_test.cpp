@@ -43,7 +43,7 @@ class MetricsTest : public RunsTest {
 TEST_F(MetricsTest, LinesHoldTheContractsKeys) {
   MetricsWriter writer(path());
   writer.append(row_of(1));
-  writer.append(EvalMetrics{1, 2.5});
+  writer.append(EvalMetrics{1, 2.5, {}});
   const auto text = read(path());
   EXPECT_TRUE(
       text.starts_with(R"({"step":1,"epoch":0.25,"loss":3.0,"learning_rate":0.001,"grad_norm":0.5,"loss_scale":1.0,)"
@@ -59,11 +59,11 @@ TEST_F(MetricsTest, ReadsBackEqual) {
   {
     MetricsWriter writer(path());
     for (int step = 1; step <= 5; ++step) writer.append(rows.emplace_back(row_of(step)));
-    writer.append(EvalMetrics{5, 0.1});
+    writer.append(EvalMetrics{5, 0.1, {{"anls", 0.5}}});
   }
   const auto log = read_metrics(path());
   EXPECT_EQ(log.steps, rows);
-  EXPECT_EQ(log.evaluations, (std::vector<EvalMetrics>{{5, 0.1}}));
+  EXPECT_EQ(log.evaluations, (std::vector<EvalMetrics>{{5, 0.1, {{"anls", 0.5}}}}));
   EXPECT_TRUE(read_metrics(folder_ / "absent").steps.empty());
 }
 
@@ -82,7 +82,7 @@ TEST_F(MetricsTest, ResumingDropsLaterStepsAndTheHalfWrittenLine) {
     MetricsWriter writer(path());
     for (int step = 1; step <= 4; ++step) {
       writer.append(row_of(step));
-      writer.append(EvalMetrics{step, 1});
+      writer.append(EvalMetrics{step, 1, {}});
     }
   }
   const auto whole = read(path());
@@ -141,7 +141,7 @@ TEST_F(MetricsTest, ReportStandsAlone) {
   {
     MetricsWriter writer(path());
     for (int step = 1; step <= 30; ++step) writer.append(row_of(step));
-    writer.append(EvalMetrics{30, 0.25});
+    writer.append(EvalMetrics{30, 0.25, {}});
   }
   write("recipe.json", R"({"model": {"path": "<b>&"}})");
   ReportOptions options;

@@ -1,0 +1,51 @@
+#include "lib/pipeline/evaluation.h"
+
+#include "lib/base/log.h"
+
+namespace vlmtune {
+namespace {
+
+std::string text_of(const Message& message) {
+  std::string text;
+  for (const auto& part : message.parts) text += part.text;
+  return text;
+}
+
+/// None for a row that ends with a question.
+std::vector<std::string> right_answers(const Row& row) {
+  if (!row.references.empty()) return row.references;
+  const auto& last = row.messages.back();
+  return last.role == "assistant" ? std::vector{text_of(last)} : std::vector<std::string>();
+}
+
+}  // namespace
+
+Scores score_answers(const Recipe& recipe, const InputParts& inputs, const LlavaModel& model, const Dataset& dataset,
+                     const ExampleBuilder& builder) {
+  const Answerer answerer(recipe, inputs, model);
+  std::vector<AnsweredRow> rows;
+  std::vector<Example> prompts;
+  ProgressBar progress("answering", "row", dataset.size());
+  const auto answer = [&] {
+    if (prompts.empty()) return;
+    auto answered = rows.end() - static_cast<std::ptrdiff_t>(prompts.size());
+    for (auto& answer : answerer.answer(prompts, nullptr)) (answered++)->answer = std::move(answer.text);
+    prompts.clear();
+  };
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    const auto row = dataset.row(i);
+    Skip skip = Skip::kNone;
+    builder.measure(row, &skip);
+    auto references = right_answers(row);
+    if (skip == Skip::kNone && !references.empty()) {
+      prompts.push_back(builder.build_prompt(row));
+      rows.push_back({"", std::move(references)});
+    }
+    if (static_cast<int64_t>(prompts.size()) == recipe.generation.batch_size) answer();
+    progress.update(i + 1, "");
+  }
+  answer();
+  return rows.empty() ? Scores() : compute_metrics(rows, recipe.train.eval_metrics);
+}
+
+}  // namespace vlmtune
