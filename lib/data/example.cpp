@@ -115,8 +115,7 @@ Example ExampleBuilder::finish(const Row& row, Draft&& draft) const {
     if (options_.features) {
       ProcessedImage image;
       image.features = options_.features(draft.encoded[i], name);
-      image.original = draft.sizes[i];
-      image.tiles = options_.image_processor->num_tiles(image.original);
+      static_cast<PictureShape&>(image) = options_.image_processor->shape_of(draft.sizes[i]);
       example.images.push_back(std::move(image));
     } else {
       const Image image = decode_image(std::as_bytes(std::span(draft.encoded[i])), name);

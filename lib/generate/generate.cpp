@@ -4,6 +4,7 @@
 
 #include "lib/memory/scope.h"
 #include "lib/memory/transfer.h"
+#include "lib/models/vlm/positions.h"
 
 namespace vlmtune {
 namespace {
@@ -16,15 +17,8 @@ TokenLogprob logprob_of(const Tensor& log_probabilities, int64_t id, int64_t num
   return result;
 }
 
-/// Positions of `count` new slots after `past` ones; slots of padding count as position 0.
-Tensor positions_of(int64_t past, int64_t count, const std::vector<int64_t>& left_padding) {
-  const auto slots = torch::arange(past, past + count).unsqueeze(0);
-  if (left_padding.empty()) return slots;
-  return (slots - torch::tensor(left_padding, torch::kLong).unsqueeze(1)).clamp_min(0);
-}
-
 /// fp32 [B, V]; `all` makes those of every position first.
-Tensor logits_of_last(const LlavaModel& model, const Tensor& hidden, bool all) {
+Tensor logits_of_last(const VlmModel& model, const Tensor& hidden, bool all) {
   const MemoryScope scope(MemoryCategory::kLogits);
   if (all) return model.logits(hidden).to(torch::kFloat).select(1, hidden.size(1) - 1).contiguous();
   return model.logits(hidden.select(1, hidden.size(1) - 1)).to(torch::kFloat).contiguous();
@@ -32,7 +26,7 @@ Tensor logits_of_last(const LlavaModel& model, const Tensor& hidden, bool all) {
 
 }  // namespace
 
-std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prompt, KvCache& cache,
+std::vector<Generated> generate(const VlmModel& model, const PromptBatch& prompt, KvCache& cache,
                                 const GenerationOptions& options, const TokenCallback& on_token) {
   const torch::NoGradGuard no_grad;
   const auto rows = static_cast<size_t>(prompt.ids.size(0));
@@ -46,16 +40,18 @@ std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prom
     seen[row].assign(ids + (prompt.left_padding.empty() ? 0 : prompt.left_padding[row]), ids + prompt.ids.size(1));
   }
   cache.reserve(std::max(cache.reserved(), cache.length() + prompt.ids.size(1) + options.max_new_tokens));
-  auto x = [&] {
+  auto positions = prompt.positions.defined()
+                       ? prompt.positions
+                       : model.positions(prompt.ids, prompt.images.shapes, prompt.left_padding) + cache.length();
+  auto in = [&] {
     const PhaseScope phase("embed");
-    return model.embed(prompt.ids, prompt.images, options.compute_type, {});  // [B, T, D]
+    return model.embed(prompt.ids, prompt.images, options.compute_type, {});
   }();
   for (int64_t made = 0; made < options.max_new_tokens; ++made) {
     const PhaseScope phase(made == 0 ? "prefill" : "decode");
-    const auto hidden =
-        model.language_model().forward(x, {.positions = positions_of(cache.length(), x.size(1), prompt.left_padding),
-                                           .left_padding = prompt.left_padding,
-                                           .cache = &cache});
+    const auto hidden = model.language_model().forward(
+        in.tokens,
+        {.positions = positions, .left_padding = prompt.left_padding, .deepstack = in.deepstack, .cache = &cache});
     const auto logits = to_host(logits_of_last(model, hidden, options.all_logits));  // [B, V]
     auto next = torch::zeros({static_cast<int64_t>(rows), 1}, torch::kLong);
     for (size_t row = 0; row < rows; ++row) {
@@ -75,7 +71,9 @@ std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prom
       if (on_token && !on_token(row, id)) done[row] = results[row].stopped = true;
     }
     if (std::all_of(done.begin(), done.end(), [](bool d) { return d; })) break;
-    if (made + 1 < options.max_new_tokens) x = model.language_model().embed(next, options.compute_type);
+    if (made + 1 == options.max_new_tokens) break;
+    in = {model.language_model().embed(next, options.compute_type)};
+    positions = next_positions(positions);
   }
   return results;
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lib/generate/sampler.h"
-#include "lib/models/llava/model.h"
+#include "lib/models/vlm/model.h"
 
 namespace vlmtune {
 
@@ -36,6 +36,7 @@ struct PromptBatch {
   Tensor ids;  // [B, T] int64
   ImageInputs images;
   std::vector<int64_t> left_padding;  // [B]
+  Tensor positions = {};  ///< as VlmModel::positions; undefined: tokens are counted on from those in the cache
 };
 
 /// Called for every new token; false ends that row.
@@ -43,7 +44,7 @@ using TokenCallback = std::function<bool(size_t row, int64_t id)>;
 
 /// Answers for all rows. `cache` holds the tokens before the prompt (chat), or is empty; afterwards it holds prompt and
 /// answer but for the last token.
-std::vector<Generated> generate(const LlavaModel& model, const PromptBatch& prompt, KvCache& cache,
+std::vector<Generated> generate(const VlmModel& model, const PromptBatch& prompt, KvCache& cache,
                                 const GenerationOptions& options, const TokenCallback& on_token);
 
 }  // namespace vlmtune

@@ -20,6 +20,29 @@ ImageSize shortest_edge_size(ImageSize in, int edge) {
   return in.width <= in.height ? ImageSize{edge, other} : ImageSize{other, edge};
 }
 
+/// Longer and thinner pictures are refused, as transformers does.
+constexpr int kLongest = 200;
+
+/// transformers' smart_resize (models/qwen2_vl): sides in whole blocks, the area within the limits.
+ImageSize smart_resize(const ImageProcessor& p, ImageSize in) {
+  const double width = in.width, height = in.height, block = p.patch_size * p.merge_size;
+  if (std::max(width, height) / std::min(width, height) > kLongest)
+    throw input_error("a picture of {} x {} is too long and thin, expected at most {} times as long as wide", in.width,
+                      in.height, kLongest);
+  const double least = static_cast<double>(p.min_pixels), most = static_cast<double>(p.max_pixels);
+  double w = std::nearbyint(width / block) * block, h = std::nearbyint(height / block) * block;  // halves to even
+  if (w * h > most) {
+    const double beta = std::sqrt(height * width / most);
+    h = std::max(block, std::floor(height / beta / block) * block);
+    w = std::max(block, std::floor(width / beta / block) * block);
+  } else if (w * h < least) {
+    const double beta = std::sqrt(least / (height * width));
+    h = std::ceil(height * beta / block) * block;
+    w = std::ceil(width * beta / block) * block;
+  }
+  return {static_cast<int>(w), static_cast<int>(h)};
+}
+
 Image resize_to_size(const ImageProcessor& p, const Image& image) {
   const ImageSize size =
       p.size_height > 0 ? ImageSize{p.size_width, p.size_height} : shortest_edge_size(image.size(), p.shortest_edge);
@@ -100,10 +123,27 @@ ImageSize ImageProcessor::tile_size() const {
   return size_height > 0 ? ImageSize{size_width, size_height} : ImageSize{shortest_edge, shortest_edge};
 }
 
-int ImageProcessor::num_tiles(ImageSize original) const {
-  if (aspect_ratio != AspectRatio::kAnyres) return 1;
-  const ImageSize resolution = select_best_resolution(original, grid_pinpoints);
-  return 1 + resolution.width / tile_size().width * (resolution.height / tile_size().height);
+ImageSize ImageProcessor::largest_size(int64_t limit) const {
+  const int64_t block = int64_t{patch_size} * merge_size,
+                most = std::max<int64_t>(1, std::min(limit, max_pixels / (block * block)));
+  ImageSize best;
+  for (auto h = static_cast<int64_t>(std::sqrt(static_cast<double>(most))); h >= 1; --h)
+    if (const int64_t w = most / h; w <= kLongest * h && h * w * block * block > int64_t{best.width} * best.height)
+      best = {static_cast<int>(w * block), static_cast<int>(h * block)};
+  return best;
+}
+
+PictureShape ImageProcessor::shape_of(ImageSize original) const {
+  if (aspect_ratio == AspectRatio::kDynamic) {
+    const ImageSize size = do_resize ? smart_resize(*this, original) : original;
+    return {.original = original, .tiles = 1, .height = size.height, .width = size.width};
+  }
+  PictureShape shape{.original = original, .tiles = 1, .height = tile_size().height, .width = tile_size().width};
+  if (aspect_ratio == AspectRatio::kAnyres) {
+    const ImageSize resolution = select_best_resolution(original, grid_pinpoints);
+    shape.tiles += resolution.width / shape.width * (resolution.height / shape.height);
+  }
+  return shape;
 }
 
 std::string ImageProcessor::settings() const {
@@ -113,6 +153,8 @@ std::string ImageProcessor::settings() const {
                   crop_width, crop_height, do_rescale, rescale_factor, do_normalize, fmt::join(image_mean, " "),
                   fmt::join(image_std, " "), static_cast<int>(aspect_ratio));
   for (const auto& grid : grid_pinpoints) text += fmt::format(" {}x{}", grid.width, grid.height);
+  if (aspect_ratio == AspectRatio::kDynamic)
+    text += fmt::format(" {} to {} pixels, blocks of {} x {}", min_pixels, max_pixels, merge_size, patch_size);
   return text;
 }
 
@@ -132,7 +174,12 @@ ProcessedImage ImageProcessor::process(const Image& image) const {
     tiles.push_back(image);
   }
   for (Image& tile : tiles) {
-    if (do_resize) tile = resize_to_size(*this, tile);
+    if (aspect_ratio == AspectRatio::kDynamic) {
+      const auto shape = shape_of(tile.size());
+      tile = resize_image(tile, shape.width, shape.height, resample);
+    } else if (do_resize) {
+      tile = resize_to_size(*this, tile);
+    }
     if (do_center_crop) tile = center_crop(tile, crop_width, crop_height);
   }
 

@@ -1,4 +1,5 @@
-// From a picture to pixel_values: what transformers' CLIP, SigLIP, LLaVA and LLaVA-NeXT image processors (PIL backend) do.
+// From a picture to pixel_values: what transformers' CLIP, SigLIP, LLaVA, LLaVA-NeXT and Qwen2-VL image processors (PIL
+// backend) do.
 #pragma once
 #include <array>
 #include <filesystem>
@@ -13,21 +14,26 @@ namespace vlmtune {
 
 /// How a picture is brought to the tower's square input.
 enum class AspectRatio {
-  kSquare,  // as the processor's own size and crop say
-  kPad,     // LLaVA: first padded to a square with the mean colour
-  kAnyres,  // LLaVA-NeXT: the whole picture, then a grid of tiles
+  kSquare,   // as the processor's own size and crop say
+  kPad,      // LLaVA: first padded to a square with the mean colour
+  kAnyres,   // LLaVA-NeXT: the whole picture, then a grid of tiles
+  kDynamic,  // Qwen2-VL: near its own size, within limits, in whole blocks of patches
 };
 
 /// What a vision tower made of a picture earlier; only the rooms that compute look inside.
 struct PictureFeatures;
 
+/// What a processor makes of a picture.
+struct PictureShape {
+  ImageSize original;  // of the decoded picture
+  int tiles = 1;
+  int height = 0, width = 0;  // of a tile
+};
+
 /// One picture, ready for the vision tower, or already behind it.
-struct ProcessedImage {
+struct ProcessedImage : PictureShape {
   std::vector<float> pixels;  // [tiles, 3, height, width], normalised; empty when there are features
   std::shared_ptr<const PictureFeatures> features;
-  int tiles = 0;
-  int height = 0, width = 0;  // of a tile
-  ImageSize original;         // of the decoded picture
   int64_t num_bytes() const { return static_cast<int64_t>(pixels.size() * sizeof(float)); }
 };
 
@@ -43,10 +49,12 @@ struct ImageProcessor {
   std::array<double, 3> image_mean{0.48145466, 0.4578275, 0.40821073};
   std::array<double, 3> image_std{0.26862954, 0.26130258, 0.27577711};
   AspectRatio aspect_ratio = AspectRatio::kSquare;
-  std::vector<ImageSize> grid_pinpoints;  // kAnyres only; the file has [height, width]
+  std::vector<ImageSize> grid_pinpoints;                      // kAnyres only; the file has [height, width]
+  int64_t min_pixels = 56 * 56, max_pixels = 28 * 28 * 1280;  // kDynamic only, of the resized picture
+  int patch_size = 14, merge_size = 2;                        // kDynamic only; a block is merge_size^2 patches
 
   /// Reads preprocessor_config.json (or processor_config.json's "image_processor") of a model folder. Known types: CLIP,
-  /// Siglip, Llava and LlavaNext image processors, their *Fast and *FeatureExtractor spellings. Missing keys take
+  /// Siglip, Llava, LlavaNext and Qwen2VL image processors, their *Fast and *FeatureExtractor spellings. Missing keys take
   /// the type's defaults. Errors: input_error naming the file and key.
   static ImageProcessor load(const std::filesystem::path& model_dir);
 
@@ -60,8 +68,11 @@ struct ImageProcessor {
   /// Width and height of a tile of pixel_values.
   ImageSize tile_size() const;
 
-  /// Tiles that `process` will make of a picture.
-  int num_tiles(ImageSize original) const;
+  /// kDynamic: the size of picture that makes most blocks, at most `limit` of them; near to a square.
+  ImageSize largest_size(int64_t limit) const;
+
+  /// What `process` will make of a picture. Errors: input_error for one that is too long and thin.
+  PictureShape shape_of(ImageSize original) const;
 
   /// Everything that pixels depend on beside the picture, as text.
   std::string settings() const;

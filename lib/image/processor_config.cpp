@@ -48,7 +48,7 @@ class Settings {
   const std::string& name_;
 };
 
-enum class Family { kClip, kSiglip, kLlava, kLlavaNext };
+enum class Family { kClip, kSiglip, kLlava, kLlavaNext, kQwen2Vl };
 
 Family family_of(std::string type, const std::string& name) {
   for (const char* suffix : {"Fast", "Pil", "ImageProcessor", "FeatureExtractor"})
@@ -57,9 +57,10 @@ Family family_of(std::string type, const std::string& name) {
   if (type == "Siglip") return Family::kSiglip;
   if (type == "Llava") return Family::kLlava;
   if (type == "LlavaNext") return Family::kLlavaNext;
+  if (type == "Qwen2VL") return Family::kQwen2Vl;
   throw input_error(
-      "{}: /image_processor_type is \"{}\", expected CLIPImageProcessor, SiglipImageProcessor, LlavaImageProcessor or "
-      "LlavaNextImageProcessor",
+      "{}: /image_processor_type is \"{}\", expected CLIPImageProcessor, SiglipImageProcessor, LlavaImageProcessor, "
+      "LlavaNextImageProcessor or Qwen2VLImageProcessor",
       name, type);
 }
 
@@ -73,6 +74,30 @@ void set_family_defaults(Family family, ImageProcessor& p) {
     p.aspect_ratio = AspectRatio::kAnyres;
     p.grid_pinpoints = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
   }
+  if (family == Family::kQwen2Vl) {
+    p.aspect_ratio = AspectRatio::kDynamic;
+    p.do_center_crop = false;
+  }
+}
+
+/// Limits are min_pixels and max_pixels, or `size` with both of its edges, which are then areas.
+void read_dynamic(const Settings& settings, ImageProcessor& p) {
+  const auto area = [&](const char* key, const Json& json, int64_t& value) {
+    if (!json.is_number_integer() || json.get<int64_t>() < 1) throw settings.wrong(key, "a positive number of pixels");
+    value = json.get<int64_t>();
+  };
+  if (settings.has("size")) {
+    const Json& size = settings.at("size");
+    if (!size.is_object()) throw settings.wrong("size", "{\"shortest_edge\", \"longest_edge\"}");
+    for (const auto& [key, value] : size.items()) {
+      if (key == "shortest_edge" || key == "min_pixels") area("size", value, p.min_pixels);
+      if (key == "longest_edge" || key == "max_pixels") area("size", value, p.max_pixels);
+    }
+  }
+  if (settings.has("min_pixels")) area("min_pixels", settings.at("min_pixels"), p.min_pixels);
+  if (settings.has("max_pixels")) area("max_pixels", settings.at("max_pixels"), p.max_pixels);
+  if (settings.has("patch_size")) p.patch_size = settings.side("patch_size", settings.at("patch_size"));
+  if (settings.has("merge_size")) p.merge_size = settings.side("merge_size", settings.at("merge_size"));
 }
 
 void read_size(const Settings& settings, ImageProcessor& p) {
@@ -164,8 +189,10 @@ ImageProcessor ImageProcessor::parse(const std::string& text, const std::string&
   bool pad = false;
   settings.read("do_pad", pad);
   if (pad && family == Family::kLlava) p.aspect_ratio = AspectRatio::kPad;
-  read_size(settings, p);
-  read_crop(settings, p);
+  if (family == Family::kQwen2Vl)
+    read_dynamic(settings, p);
+  else
+    read_size(settings, p), read_crop(settings, p);
   read_pinpoints(settings, p);
   read_numbers(settings, p);
   return p;

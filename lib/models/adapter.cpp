@@ -30,16 +30,16 @@ T by_pattern(const PatternTable<T>& patterns, const std::string& module, T fallb
 }
 
 /// "base_model.model.language_model.model.layers.0.q_proj.lora_A.weight" -> "model.language_model.layers.0.q_proj.lora_A.weight".
-std::string canonical_adapter_name(const std::string& name) {
+std::string canonical_adapter_name(const std::string& name, PartKind kind) {
   auto result = name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
   for (const std::string_view part : {".modules_to_save.default", ".modules_to_save", ".default"}) {
     const auto at = result.find(part);
     if (at != std::string::npos) result.erase(at, part.size());
   }
-  return canonical_tensor_name(result, PartKind::kWhole);
+  return canonical_tensor_name(result, kind);
 }
 
-std::vector<std::string> attach(LlavaModel& model, const AdapterConfig& config, int64_t seed) {
+std::vector<std::string> attach(VlmModel& model, const AdapterConfig& config, int64_t seed) {
   std::vector<std::string> attached;
   model.visit_linears([&](const std::string& name, Linear& linear) {
     if (!config.targets(name)) return;
@@ -63,7 +63,7 @@ void make_whole(Linear& linear, torch::ScalarType type) {
 }
 
 /// The head of a tied model is its embedding: a file may repeat it, but not hold another one.
-void check_saved_head(const LlavaModel& model, const Checkpoint& checkpoint, const std::string& name) {
+void check_saved_head(const VlmModel& model, const Checkpoint& checkpoint, const std::string& name) {
   const auto &head = model.head_weight(), saved = checkpoint.view(name);
   if (saved.sizes() != head.sizes() || !torch::equal(saved.to(head.scalar_type()), head))
     throw input_error("{}: tensor \"{}\" differs from the embedding, but the model's config.json ties them",
@@ -101,18 +101,18 @@ bool AdapterConfig::saves(const std::string& module) const {
   return false;
 }
 
-std::vector<std::string> attach_lora(LlavaModel& model, const AdapterConfig& config, int64_t seed) {
+std::vector<std::string> attach_lora(VlmModel& model, const AdapterConfig& config, int64_t seed) {
   auto attached = attach(model, config, seed);
   if (attached.empty()) throw usage_error("/lora/target_modules: matches no linear layer of the model");
   return attached;
 }
 
-AdapterConfig load_adapter(LlavaModel& model, const fs::path& dir) {
+AdapterConfig load_adapter(VlmModel& model, const fs::path& dir) {
   const auto config = read_adapter_config(dir);
   const auto checkpoint = Checkpoint::open_file(dir / "adapter_model.safetensors");
   const auto file = (dir / "adapter_model.safetensors").string();
   std::map<std::string, std::string> stored;  // canonical -> in the file
-  for (const auto& name : checkpoint.names()) stored[canonical_adapter_name(name)] = name;
+  for (const auto& name : checkpoint.names()) stored[canonical_adapter_name(name, model.config().whole())] = name;
   if (!config.target_modules.empty() && attach(model, config, 0).empty())
     throw input_error("{}: /target_modules: matches no linear layer of the model",
                       (dir / "adapter_config.json").string());
@@ -141,13 +141,13 @@ AdapterConfig load_adapter(LlavaModel& model, const fs::path& dir) {
   for (const auto& [name, stored_name] : stored) {
     if (name == "lm_head.weight" && model.config().text.tie_word_embeddings)
       check_saved_head(model, checkpoint, stored_name);
-    else if (!is_ignored_tensor(name, model.config().num_vision_layers(), false))
+    else if (!model.config().is_unused(name))
       throw input_error("{}: tensor \"{}\" belongs to no layer of the model", file, stored_name);
   }
   return config;
 }
 
-void save_adapter(LlavaModel& model, const AdapterConfig& config, const fs::path& dir) {
+void save_adapter(VlmModel& model, const AdapterConfig& config, const fs::path& dir) {
   std::map<std::string, Tensor> tensors;
   model.visit([&](const std::string& name, Tensor& tensor) {
     const auto module = name.substr(0, name.rfind('.'));
@@ -161,7 +161,7 @@ void save_adapter(LlavaModel& model, const AdapterConfig& config, const fs::path
   write_adapter_config(config, dir);
 }
 
-void merge_adapter(LlavaModel& model, torch::ScalarType dequantized_type) {
+void merge_adapter(VlmModel& model, torch::ScalarType dequantized_type) {
   const torch::NoGradGuard no_grad;
   model.visit_linears([&](const std::string&, Linear& linear) {
     make_whole(linear, dequantized_type);

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/models/llava/model.h"
+#include "lib/models/vlm/model.h"
 
 namespace vlmtune {
 
@@ -49,17 +49,17 @@ void write_adapter_config(const AdapterConfig& config, const std::filesystem::pa
 
 /// New LoRA tensors on every targeted layer: A from U(-1/sqrt(in), 1/sqrt(in)) as PEFT's kaiming_uniform(sqrt 5), B zero.
 /// Returns the names of the layers. Errors: usage_error when nothing matches.
-std::vector<std::string> attach_lora(LlavaModel& model, const AdapterConfig& config, int64_t seed);
+std::vector<std::string> attach_lora(VlmModel& model, const AdapterConfig& config, int64_t seed);
 
 /// Reads a PEFT folder into the model: LoRA tensors, and whole modules over the model's own ones.
 /// Errors: input_error naming the tensor that is missing, unknown or of another shape.
-AdapterConfig load_adapter(LlavaModel& model, const std::filesystem::path& dir);
+AdapterConfig load_adapter(VlmModel& model, const std::filesystem::path& dir);
 
 /// Writes `dir` so that the peft library restores LoRA and saved modules on the base model. Errors: io_error.
-void save_adapter(LlavaModel& model, const AdapterConfig& config, const std::filesystem::path& dir);
+void save_adapter(VlmModel& model, const AdapterConfig& config, const std::filesystem::path& dir);
 
 /// Adds scale * B A to each adapted weight, in fp32, and drops the adapters. Each weight becomes a copy of its own type;
 /// quantised ones become whole, of the given type.
-void merge_adapter(LlavaModel& model, torch::ScalarType dequantized_type = torch::kFloat);
+void merge_adapter(VlmModel& model, torch::ScalarType dequantized_type = torch::kFloat);
 
 }  // namespace vlmtune

@@ -6,18 +6,9 @@ namespace vlmtune {
 namespace fs = std::filesystem;
 namespace {
 
-/// llava-hf's spelling, which transformers has read since LLaVA was added to it.
-std::string published_name(const std::string& name, bool has_vision) {
-  struct Rename {
-    std::string_view from, to;
-  };
-  static constexpr Rename kRenames[] = {{"model.language_model.", "language_model.model."},
-                                        {"lm_head.", "language_model.lm_head."},
-                                        {"model.vision_tower.", "vision_tower.vision_model."},
-                                        {"model.multi_modal_projector.", "multi_modal_projector."},
-                                        {"model.image_newline", "image_newline"}};
-  if (has_vision)
-    for (const auto& rename : kRenames)
+std::string published_name(const std::string& name, const VlmConfig& config) {
+  if (config.vision)
+    for (const auto& rename : config.vision->published_names())
       if (name.starts_with(rename.from)) return std::string(rename.to) + name.substr(rename.from.size());
   return name;
 }
@@ -39,7 +30,7 @@ bool is_quantized_part(const std::string& name) {
 
 }  // namespace
 
-void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const fs::path& dir,
+void export_weights(VlmModel& model, const std::vector<WeightSource>& sources, const fs::path& dir,
                     torch::ScalarType fresh_type, int64_t vocab_rows) {
   const torch::NoGradGuard no_grad;
   std::map<std::string, std::pair<const WeightSource*, std::string>> stored;
@@ -60,7 +51,7 @@ void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources,
     auto shape = tensor.sizes().vec();
     const int64_t rows = is_vocabulary(name) ? std::max(vocab_rows, shape[0]) : shape[0];
     shape[0] = rows;
-    tensors.push_back({published_name(name, model.has_vision()), type, shape,
+    tensors.push_back({published_name(name, model.config()), type, shape,
                        [tensor, type, rows] { return with_rows(tensor.detach().to(type), rows); }});
   });
   bool in_few_bits = false;
@@ -69,16 +60,15 @@ void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources,
     const auto name = module + ".weight";
     if (is_vocabulary(name) && linear.out_features < vocab_rows)
       throw usage_error("/quantization/skip_modules: expected lm_head among them, since the vocabulary is enlarged");
-    append_quantized(published_name(name, model.has_vision()), linear.quantized, fresh_type, tensors);
+    append_quantized(published_name(name, model.config()), linear.quantized, fresh_type, tensors);
     stored.erase(name);
     in_few_bits = true;
   });
   for (const auto& [name, where] : stored) {  // what the model has no use for: buffers stay behind, layers come along
-    if (!name.starts_with("model.vision_tower.") || name.ends_with(".position_ids") || is_quantized_part(name))
-      continue;
+    if (component_of(name) != Component::kVisionTower || is_ignored_tensor(name) || is_quantized_part(name)) continue;
     const auto& checkpoint = where.first->checkpoint;
     const auto& stored_name = where.second;
-    const auto published = published_name(name, model.has_vision());
+    const auto published = published_name(name, model.config());
     const auto& entry = checkpoint.entry(stored_name);
     if (!holds_codes(checkpoint, stored_name)) {
       tensors.push_back({published, *dtype_from_safetensors(entry.dtype), entry.shape,

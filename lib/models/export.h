@@ -12,7 +12,7 @@ namespace vlmtune {
 /// bits are written as stored_quantization.h says. LoRA must be merged before. The embedding and the head get at least
 /// `vocab_rows` rows, the new ones holding the mean of the old. Errors: io_error; usage_error for a head in few bits that
 /// would need more rows.
-void export_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const std::filesystem::path& dir,
+void export_weights(VlmModel& model, const std::vector<WeightSource>& sources, const std::filesystem::path& dir,
                     torch::ScalarType fresh_type, int64_t vocab_rows);
 
 }  // namespace vlmtune

@@ -1,19 +1,17 @@
 #include "lib/models/names.h"
 
-#include <charconv>
-#include <string_view>
-
 namespace vlmtune {
 namespace {
 
-struct Rename {
+struct Spelling {
   PartKind kind;
   std::string_view from, to;  // prefixes
 };
 
 // Tried in order; each is applied at most once. Spellings: llava-hf before transformers 4.52 (language_model.model.*,
-// vision_tower.vision_model.*), 4.52 to 4.57 (model.language_model.*), 5.x, and mixtures of them.
-constexpr Rename kRenames[] = {
+// vision_tower.vision_model.*), Qwen-VL's of that time (model.*, visual.*), 4.52 to 4.57 (model.language_model.*), 5.x, and
+// mixtures of them.
+constexpr Spelling kSpellings[] = {
     {PartKind::kWhole, "model.language_model.lm_head.", "lm_head."},
     {PartKind::kWhole, "language_model.lm_head.", "lm_head."},
     {PartKind::kWhole, "language_model.", "model.language_model."},
@@ -22,6 +20,10 @@ constexpr Rename kRenames[] = {
     {PartKind::kWhole, "model.vision_tower.vision_model.", "model.vision_tower."},
     {PartKind::kWhole, "multi_modal_projector.", "model.multi_modal_projector."},
     {PartKind::kWhole, "image_newline", "model.image_newline"},
+    {PartKind::kWhole, "visual.", "model.visual."},
+    {PartKind::kWhole, "model.embed_tokens.", "model.language_model.embed_tokens."},
+    {PartKind::kWhole, "model.layers.", "model.language_model.layers."},
+    {PartKind::kWhole, "model.norm.", "model.language_model.norm."},
     {PartKind::kLanguageModel, "model.", "model.language_model."},
     {PartKind::kVisionTower, "vision_model.", ""},
     // LLaVA's own repository numbers the projector's parts with the activations between them.
@@ -33,6 +35,14 @@ constexpr Rename kRenames[] = {
     {PartKind::kProjector, "model.mm_projector.4.", "model.multi_modal_projector.linear_3."},
     {PartKind::kProjector, "multi_modal_projector.", "model.multi_modal_projector."},
     {PartKind::kProjector, "image_newline", "model.image_newline"},
+    {PartKind::kProjector, "visual.", "model.visual."},
+};
+
+// The first that a name holds says whose it is.
+constexpr std::pair<std::string_view, Component> kComponents[] = {
+    {"multi_modal_projector", Component::kProjector}, {"image_newline", Component::kProjector},
+    {"visual.merger", Component::kProjector},         {"visual.deepstack_merger_list", Component::kProjector},
+    {"vision_tower.", Component::kVisionTower},       {"visual.", Component::kVisionTower},
 };
 
 // Text halves of whole CLIP and SigLIP models, which a folder named as vision tower may hold.
@@ -43,38 +53,46 @@ constexpr std::string_view kOtherHalf[] = {"text_model.", "visual_projection.", 
 
 std::string canonical_tensor_name(const std::string& name, PartKind kind) {
   std::string result = name;
-  for (const auto& rename : kRenames)
-    if (rename.kind == kind && result.starts_with(rename.from))
-      result = std::string(rename.to) + result.substr(rename.from.size());
+  for (const auto& spelling : kSpellings)
+    if (spelling.kind == kind && result.starts_with(spelling.from))
+      result = std::string(spelling.to) + result.substr(spelling.from.size());
   if (kind != PartKind::kVisionTower) return result;
   for (const auto prefix : kOtherHalf)
     if (result.starts_with(prefix)) return result;
   return "model.vision_tower." + result;
 }
 
-bool is_ignored_tensor(const std::string& name, int64_t num_vision_layers, bool tied_head) {
+Component component_of(const std::string& name) {
+  for (const auto& [part, component] : kComponents)
+    if (name.find(part) != std::string::npos) return component;
+  return Component::kLanguageModel;
+}
+
+std::string_view component_name(Component component) {
+  return component == Component::kVisionTower ? "vision_tower"
+         : component == Component::kProjector ? "multi_modal_projector"
+                                              : "language_model";
+}
+
+bool is_ignored_tensor(const std::string& name) {
   if (name.ends_with(".position_ids") || name.ends_with(".inv_freq")) return true;
-  if (tied_head && name == "lm_head.weight") return true;
   for (const auto prefix : kOtherHalf)
     if (name.starts_with(prefix)) return true;
-  constexpr std::string_view kTower = "model.vision_tower.", kLayers = "encoder.layers.";
-  if (!name.starts_with(kTower)) return false;
-  const auto rest = std::string_view(name).substr(kTower.size());
-  if (rest.starts_with("post_layernorm.") || rest.starts_with("head.")) return true;
-  if (!rest.starts_with(kLayers)) return false;
-  int64_t layer = -1;
-  std::from_chars(rest.data() + kLayers.size(), rest.data() + rest.size(), layer);
-  return layer >= num_vision_layers;
+  return false;
 }
 
 std::string memory_module(const std::string& canonical) {
-  const std::string tower = canonical.find("vision_tower.") != std::string::npos ? "vision_tower." : "";
-  if (const auto at = canonical.find(".layers."); at != std::string::npos) {
-    const auto number = at + std::string_view(".layers.").size();
-    return tower + "layers." + canonical.substr(number, canonical.find('.', number) - number);
-  }
+  const auto component = component_of(canonical);
+  if (canonical.ends_with("image_newline")) return "image_newline";
+  if (component == Component::kProjector) return "multi_modal_projector";
+  const std::string tower = component == Component::kVisionTower ? "vision_tower." : "";
+  for (const std::string_view blocks : {".layers.", ".blocks."})
+    if (const auto at = canonical.find(blocks); at != std::string::npos) {
+      const auto number = at + blocks.size();
+      return tower + "layers." + canonical.substr(number, canonical.find('.', number) - number);
+    }
   if (!tower.empty()) return tower + "embeddings";
-  for (const char* part : {"multi_modal_projector", "image_newline", "embed_tokens", "lm_head", "norm"})
+  for (const char* part : {"embed_tokens", "lm_head", "norm"})
     if (canonical.find(part) != std::string::npos) return part;
   return {};
 }

@@ -167,17 +167,9 @@ StoredQuantization read_own(const ConfigReader& config) {
   return stored;
 }
 
-/// Parts of the tower that the model leaves alone and its file holds.
-std::vector<std::string> unused_layers(const LlavaConfig& config) {
-  std::vector<std::string> names{"head"};
-  for (int64_t i = config.num_vision_layers(); i < config.vision->num_hidden_layers; ++i)
-    names.push_back(fmt::format("encoder.layers.{}", i));
-  return names;
-}
-
 /// Layers that are whole; a component all of whose layers are goes by its name, in every version's spelling.
-std::vector<std::string> whole_modules(LlavaModel& model) {
-  constexpr std::string_view kComponents[] = {"vision_tower", "multi_modal_projector", "lm_head"};
+std::vector<std::string> whole_modules(VlmModel& model) {
+  constexpr std::string_view kComponents[] = {"vision_tower", "visual", "multi_modal_projector", "lm_head"};
   const auto component_in = [&](const std::string& module) {
     for (const auto component : kComponents)
       if (module.find(component) != std::string::npos) return std::string(component);
@@ -194,8 +186,10 @@ std::vector<std::string> whole_modules(LlavaModel& model) {
     const auto& [all, whole] = group;
     if (!all || !std::count(std::begin(kComponents), std::end(kComponents), component)) {
       names.insert(names.end(), whole.begin(), whole.end());
-      if (component == "vision_tower")
-        for (const auto& layer : unused_layers(model.config())) names.push_back("model.vision_tower." + layer);
+      if (component_of(component + ".") == Component::kVisionTower) {
+        const auto unused = model.config().vision->unused_modules();
+        names.insert(names.end(), unused.begin(), unused.end());
+      }
       continue;
     }
     names.push_back(component);
@@ -291,7 +285,7 @@ void append_quantized(const std::string& name, const QuantizedPtr& weight, torch
   add(name_of(weight->type).state, packed);
 }
 
-std::string quantization_config(LlavaModel& model, torch::ScalarType type) {
+std::string quantization_config(VlmModel& model, torch::ScalarType type) {
   QuantizedPtr first;
   bool llm_int8 = true;
   model.visit_linears([&](const std::string&, Linear& linear) {

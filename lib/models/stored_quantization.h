@@ -21,7 +21,7 @@
 #include "kernels/quantized.h"
 #include "lib/checkpoint/checkpoint.h"
 #include "lib/checkpoint/safetensors.h"
-#include "lib/models/llava/model.h"
+#include "lib/models/vlm/model.h"
 
 namespace vlmtune {
 
@@ -56,6 +56,6 @@ void append_quantized(const std::string& name, const kernels::QuantizedPtr& weig
 
 /// /quantization_config for the model as it stands, as JSON; empty when all its weights are whole. What a tower's file holds
 /// beside the model's layers is taken to be whole.
-std::string quantization_config(LlavaModel& model, torch::ScalarType type);
+std::string quantization_config(VlmModel& model, torch::ScalarType type);
 
 }  // namespace vlmtune

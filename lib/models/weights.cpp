@@ -7,6 +7,7 @@
 #include "lib/memory/tracking.h"
 #include "lib/memory/transfer.h"
 #include "lib/models/fresh.h"
+#include "lib/models/llava/config.h"
 
 namespace vlmtune {
 namespace {
@@ -83,7 +84,7 @@ Tensor settle(const Tensor& values, torch::ScalarType wanted, bool trained, cons
   return to_device(values, options.device);
 }
 
-void place(LlavaModel& model, const Tensor& values, const Slot& to, const WeightOptions& options) {
+void place(VlmModel& model, const Tensor& values, const Slot& to, const WeightOptions& options) {
   if (to.streamed) {
     const auto source = stream_source(values, options);
     const bool shared = kernels::kernel_device(options.device) == torch::kCPU;
@@ -135,7 +136,7 @@ void load_quantized(const Found& found, const Slot& to, const WeightOptions& opt
   place_quantized(stored, to, options);
 }
 
-void load_tensor(LlavaModel& model, const Found& found, const Slot& to, const WeightOptions& options) {
+void load_tensor(VlmModel& model, const Found& found, const Slot& to, const WeightOptions& options) {
   if (to.linear != nullptr && holds_codes(*found.checkpoint, found.name)) return load_quantized(found, to, options);
   auto& slot = to.tensor;
   const auto& entry = found.checkpoint->entry(found.name);
@@ -153,7 +154,7 @@ void load_tensor(LlavaModel& model, const Found& found, const Slot& to, const We
 }
 
 /// A tensor of a checkpoint that is not there, for a dry run.
-void place_stand_in(LlavaModel& model, const Slot& to, const WeightOptions& options) {
+void place_stand_in(VlmModel& model, const Slot& to, const WeightOptions& options) {
   const auto module = to.name.substr(0, to.name.rfind('.'));
   if (to.linear == nullptr || !options.stand_in_quantization || !options.stand_in_quantization->applies(module))
     return place(model, stand_in(to.tensor.sizes(), *options.stand_in_type), to, options);
@@ -166,7 +167,7 @@ void place_stand_in(LlavaModel& model, const Slot& to, const WeightOptions& opti
 
 }  // namespace
 
-void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
+void load_weights(VlmModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options) {
   auto index = index_sources(sources);
   const bool tied = model.config().text.tie_word_embeddings;
   if (tied && !options.device.is_meta() && !model.leaves_out("lm_head.weight"))
@@ -207,18 +208,17 @@ void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, c
     throw input_error("{}: tensor \"{}\" is missing", fmt::join(where, ", "), missing);
   }
   for (const auto& [name, found] : index)
-    if (!is_ignored_tensor(name, model.config().num_vision_layers(), tied) && !model.leaves_out(name))
+    if (!model.config().is_unused(name) && !(tied && name == "lm_head.weight") && !model.leaves_out(name))
       throw input_error("{}: tensor \"{}\" is not part of the model that config.json describes",
                         found.checkpoint->file_of(found.name).string(), found.name);
 }
 
 std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed,
-                                             const LlavaConfig& config, torch::Device device) {
+                                             const VlmConfig& config, torch::Device device) {
   constexpr std::string_view kProjector = "model.multi_modal_projector.linear_";
   if (!name.starts_with(kProjector)) return std::nullopt;
   const bool first = name[kProjector.size()] == '1';
-  const int64_t fan_in =
-      first ? config.vision->hidden_size * static_cast<int64_t>(config.feature_states.size()) : config.text.hidden_size;
+  const int64_t fan_in = first ? llava_vision(config).feature_size() : config.text.hidden_size;
   return fresh_linear_values(shape, fan_in, name, seed, device);
 }
 

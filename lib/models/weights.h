@@ -8,9 +8,9 @@
 
 #include "kernels/quantized.h"
 #include "lib/checkpoint/checkpoint.h"
-#include "lib/models/llava/model.h"
 #include "lib/models/names.h"
 #include "lib/models/stored_quantization.h"
+#include "lib/models/vlm/model.h"
 
 namespace vlmtune {
 
@@ -55,11 +55,11 @@ struct WeightOptions {
 /// Linear layers are quantised one at a time as they are read, unless the file holds them in few bits; those that are
 /// trained are made whole. Tensors that are used in the mapped files count in the device's account as well. Errors:
 /// input_error that names the tensor that is missing, unexpected, of another shape or of a type that cannot be computed with.
-void load_weights(LlavaModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options);
+void load_weights(VlmModel& model, const std::vector<WeightSource>& sources, const WeightOptions& options);
 
 /// Initial values of a new projector's tensor: U(-1/sqrt(fan in), 1/sqrt(fan in)), torch.nn.Linear's own, from the seed
 /// and the tensor's name alone. Nothing for tensors that are not the projector's.
 std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::IntArrayRef shape, int64_t seed,
-                                             const LlavaConfig& config, torch::Device device = torch::kCPU);
+                                             const VlmConfig& config, torch::Device device = torch::kCPU);
 
 }  // namespace vlmtune

@@ -37,17 +37,22 @@ Attention::Attention(const AttentionOptions& o)
       q_proj(o.hidden_size, o.num_heads * o.head_dim, o.qkv_bias),
       k_proj(o.hidden_size, o.num_key_value_heads * o.head_dim, o.qkv_bias),
       v_proj(o.hidden_size, o.num_key_value_heads * o.head_dim, o.qkv_bias),
-      o_proj(o.num_heads * o.head_dim, o.hidden_size, o.output_bias) {}
+      o_proj(o.num_heads * o.head_dim, o.hidden_size, o.output_bias) {
+  if (o.qk_norm_eps == 0) return;
+  q_norm = RmsNorm(o.head_dim, o.qk_norm_eps);
+  k_norm = RmsNorm(o.head_dim, o.qk_norm_eps);
+}
 
 Tensor Attention::forward(const Tensor& x, const RopeTables* rope, const AttentionMask& mask, KvCache* cache,
                           int64_t layer, bool training) const {
   const int64_t batch = x.size(0), tokens = x.size(1), head_dim = options.head_dim;
-  const auto split = [&](const Tensor& y, int64_t heads) {
-    return y.view({batch, tokens, heads, head_dim}).transpose(1, 2);
+  const auto split = [&](const Tensor& y, int64_t heads, const RmsNorm& norm = {}) {
+    const auto of_head = y.view({batch, tokens, heads, head_dim});
+    return (norm.weight.defined() ? norm.forward(of_head) : of_head).transpose(1, 2);
   };
-  auto q = split(q_proj.forward(x, training), options.num_heads);            // [B, H, T, d]
-  auto k = split(k_proj.forward(x, training), options.num_key_value_heads);  // [B, K, T, d]
-  auto v = split(v_proj.forward(x, training), options.num_key_value_heads);  // [B, K, T, d]
+  auto q = split(q_proj.forward(x, training), options.num_heads, q_norm);            // [B, H, T, d]
+  auto k = split(k_proj.forward(x, training), options.num_key_value_heads, k_norm);  // [B, K, T, d]
+  auto v = split(v_proj.forward(x, training), options.num_key_value_heads);          // [B, K, T, d]
   if (rope != nullptr) {
     q = kernels::rope(q, rope->cos, rope->sin);
     k = kernels::rope(k, rope->cos, rope->sin);
@@ -62,6 +67,12 @@ void Attention::visit_linears(const std::string& name, const LinearVisitor& visi
   visitor(name + ".k_proj", k_proj);
   visitor(name + ".v_proj", v_proj);
   visitor(name + "." + options.output_name, o_proj);
+}
+
+void Attention::visit_norms(const std::string& name, const TensorVisitor& visitor) {
+  if (options.qk_norm_eps == 0) return;
+  q_norm.visit(name + ".q_norm", visitor);
+  k_norm.visit(name + ".k_norm", visitor);
 }
 
 }  // namespace vlmtune

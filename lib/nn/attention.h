@@ -2,6 +2,7 @@
 #pragma once
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/linear.h"
+#include "lib/nn/norm.h"
 #include "lib/nn/rope.h"
 
 namespace vlmtune {
@@ -25,12 +26,14 @@ AttentionMask packed_mask(const Tensor& first_keys, int64_t window, torch::Devic
 struct AttentionOptions {
   int64_t hidden_size = 0, num_heads = 0, num_key_value_heads = 0, head_dim = 0;
   bool qkv_bias = false, output_bias = false;
+  double qk_norm_eps = 0;  ///< RMS norms of each head's queries and keys; 0: none
   std::string output_name = "o_proj";
 };
 
 struct Attention {
   AttentionOptions options;
   Linear q_proj, k_proj, v_proj, o_proj;
+  RmsNorm q_norm, k_norm;  // [d]
 
   Attention() = default;
   explicit Attention(const AttentionOptions& options);
@@ -38,6 +41,7 @@ struct Attention {
   Tensor forward(const Tensor& x, const RopeTables* rope, const AttentionMask& mask, KvCache* cache, int64_t layer,
                  bool training) const;
   void visit_linears(const std::string& name, const LinearVisitor& visitor);
+  void visit_norms(const std::string& name, const TensorVisitor& visitor);
 };
 
 }  // namespace vlmtune

@@ -102,18 +102,46 @@ Frequencies frequencies(const RopeOptions& o, int64_t length) {
   return {plain(o.theta, o.head_dim)};
 }
 
+/// The axis of a token's position that each pair of channels follows.
+std::vector<int64_t> channel_axes(const RopeOptions& o) {
+  std::vector<int64_t> axes(static_cast<size_t>(o.head_dim / 2), 0);
+  const auto& sections = o.mrope_section;
+  if (o.mrope_interleaved) {
+    for (const size_t axis : {1U, 2U})
+      for (size_t j = axis; j < std::min(axes.size(), 3 * static_cast<size_t>(sections[axis])); j += 3)
+        axes[j] = static_cast<int64_t>(axis);
+    return axes;
+  }
+  size_t j = 0;
+  for (size_t i = 0; i < sections.size(); ++i)
+    for (int64_t n = 0; n < sections[i]; ++n) axes.at(j++) = static_cast<int64_t>(i % 3);
+  return axes;
+}
+
+/// angles [B or 1, T, d / 2], each for a pair of channels.
+RopeTables tables_of(const Tensor& angles, double scale, torch::TensorOptions like) {
+  const auto both = torch::cat({angles, angles}, -1).unsqueeze(1);  // [B, 1, T, d]
+  const auto table = [&](const Tensor& values) { return to_device((values * scale).to(like.dtype()), like.device()); };
+  return {table(both.cos()), table(both.sin())};
+}
+
 }  // namespace
 
 RopeTables rope_tables(const RopeOptions& options, const Tensor& positions, int64_t sequence_length,
                        torch::TensorOptions like) {
   const auto f = frequencies(options, sequence_length);
   const auto inverse = torch::tensor(f.inverse, torch::kDouble).to(torch::kFloat);  // [d / 2]
-  const auto half = positions.to(torch::kFloat).unsqueeze(-1) * inverse;            // [B, T, d / 2]
-  const auto angles = torch::cat({half, half}, -1).unsqueeze(1);                    // [B, 1, T, d]
-  const auto table = [&](const Tensor& values) {
-    return to_device((values * f.scale).to(like.dtype()), like.device());
-  };
-  return {table(angles.cos()), table(angles.sin())};
+  const auto of_channel =
+      positions.dim() == 3
+          ? positions.index_select(0, torch::tensor(channel_axes(options), torch::kLong)).permute({1, 2, 0})
+          : positions.unsqueeze(-1);  // [B or 1, T, d / 2 or 1]
+  return tables_of(of_channel.to(torch::kFloat) * inverse, f.scale, like);
+}
+
+RopeTables axial_rope_tables(double theta, int64_t head_dim, const Tensor& positions, torch::TensorOptions like) {
+  const auto inverse = torch::tensor(plain(theta, head_dim / 2), torch::kDouble).to(torch::kFloat);  // [d / 4]
+  const auto angles = positions.to(torch::kFloat).unsqueeze(-1) * inverse;                           // [2, P, d / 4]
+  return tables_of(torch::cat({angles[0], angles[1]}, -1).unsqueeze(0), 1, like);
 }
 
 }  // namespace vlmtune

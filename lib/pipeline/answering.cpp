@@ -37,7 +37,7 @@ std::vector<int64_t> stop_ids(const fs::path& model_dir, const Tokenizer& tokeni
   return ids;
 }
 
-Answerer::Answerer(const Recipe& recipe, const InputParts& inputs, const LlavaModel& model)
+Answerer::Answerer(const Recipe& recipe, const InputParts& inputs, const VlmModel& model)
     : recipe_(recipe), inputs_(inputs), model_(model) {
   const auto& g = recipe.generation;
   options_.max_new_tokens = g.max_new_tokens;
@@ -120,7 +120,10 @@ Answer Answerer::answer_turn(const Example& prompt, KvCache& cache, std::vector<
   cache.truncate(static_cast<int64_t>(kept));
   rest[0].ids.assign(prompt.ids.begin() + static_cast<std::ptrdiff_t>(kept), prompt.ids.end());
   const auto batch = make_batch(rest, inputs_.pad_id, PaddingSide::kLeft);
-  auto answer = run({batch.ids, batch.images, {}}, {prompt}, cache, on_text).front();
+  const std::vector<PictureShape> pictures(prompt.images.begin(), prompt.images.end());
+  const auto all = torch::tensor(prompt.ids, torch::kLong).unsqueeze(0);
+  const auto positions = model_.positions(all, pictures, {}).slice(-1, static_cast<int64_t>(kept));
+  auto answer = run({batch.ids, batch.images, {}, positions}, {prompt}, cache, on_text).front();
   history = prompt.ids;
   history.insert(history.end(), answer.generated.tokens.begin(), answer.generated.tokens.end());
   return answer;

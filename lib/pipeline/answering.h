@@ -19,7 +19,7 @@ using TextCallback = std::function<void(size_t row, const std::string& piece)>;
 class Answerer {
  public:
   /// Keeps references: recipe, inputs and model outlive it.
-  Answerer(const Recipe& recipe, const InputParts& inputs, const LlavaModel& model);
+  Answerer(const Recipe& recipe, const InputParts& inputs, const VlmModel& model);
 
   /// Decodes the rows together, padded on the left; the result is that of each row alone.
   std::vector<Answer> answer(const std::vector<Example>& prompts, const TextCallback& on_text) const;
@@ -35,7 +35,7 @@ class Answerer {
                           const TextCallback& on_text) const;
   const Recipe& recipe_;
   const InputParts& inputs_;
-  const LlavaModel& model_;
+  const VlmModel& model_;
   GenerationOptions options_;
 };
 

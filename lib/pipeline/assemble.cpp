@@ -16,31 +16,44 @@ std::optional<fs::path> tower_of(const Recipe& recipe) {
   return recipe.model.vision_tower ? std::optional<fs::path>(*recipe.model.vision_tower) : std::nullopt;
 }
 
-ChatTemplate choose_template(const Recipe& recipe, Command command, bool has_vision) {
+ChatTemplate choose_template(const Recipe& recipe, Command command, const VlmConfig& config) {
   const fs::path dir = recipe.model.path;
-  if (recipe.model.chat_template) return ChatTemplate::from_checkpoint(dir, *recipe.model.chat_template);
+  TemplateTokens tokens;
+  if (config.vision) {
+    const auto picture = config.vision->picture_text();
+    tokens.image_token = picture.token;
+    tokens.image_before = picture.before;
+    tokens.image_after = picture.after;
+  }
+  if (recipe.model.chat_template) return ChatTemplate::from_checkpoint(dir, *recipe.model.chat_template, tokens);
   // Alignment of a projector to a frozen language model: image, caption, newline (LLaVA's "plain").
-  if (command == Command::kPretrain && recipe.freeze.language_model && has_vision) return ChatTemplate::named("plain");
-  return ChatTemplate::from_checkpoint(dir, "");
+  if (command == Command::kPretrain && recipe.freeze.language_model && config.vision)
+    return ChatTemplate::named("plain", tokens);
+  return ChatTemplate::from_checkpoint(dir, "", tokens);
 }
 
-ImageProcessor choose_processor(const Recipe& recipe, const LlavaConfig& config) {
-  auto processor = ImageProcessor::load(tower_of(recipe).value_or(recipe.model.path));
-  const auto& aspect = recipe.image.aspect_ratio;
-  if (aspect.starts_with("anyres") != config.is_next() && aspect != "model")
+/// Sides and limits that the recipe chooses over the processor's own.
+void apply_image_choices(const ImageRecipe& image, const VlmConfig& config, ImageProcessor& p) {
+  const auto& aspect = image.aspect_ratio;
+  const bool anyres = p.aspect_ratio == AspectRatio::kAnyres, dynamic = p.aspect_ratio == AspectRatio::kDynamic;
+  if (aspect != "model" && (aspect.starts_with("anyres") != anyres || (aspect == "dynamic") != dynamic))
     throw usage_error("/image/aspect_ratio: found \"{}\", which a {} model cannot take", aspect, config.model_type);
-  if (aspect == "square") processor.aspect_ratio = AspectRatio::kSquare;
-  if (aspect == "pad") processor.aspect_ratio = AspectRatio::kPad;
-  if (config.is_next()) {
-    processor.aspect_ratio = AspectRatio::kAnyres;
-    processor.grid_pinpoints = config.grid_pinpoints;
-  }
-  const int side = static_cast<int>(config.vision->image_size);
-  if (processor.tile_size() != ImageSize{side, side})
-    throw input_error("{}: makes pictures of {} x {}, the vision tower takes {} x {}",
-                      tower_of(recipe).value_or(recipe.model.path).string(), processor.tile_size().width,
-                      processor.tile_size().height, side, side);
-  return processor;
+  if (aspect == "square") p.aspect_ratio = AspectRatio::kSquare;
+  if (aspect == "pad") p.aspect_ratio = AspectRatio::kPad;
+  for (const auto& [key, value] : {std::pair{"min_pixels", image.min_pixels}, {"max_pixels", image.max_pixels}})
+    if (value && !dynamic)
+      throw usage_error("/image/{}: found {}, but a {} model takes pictures of one size", key, *value,
+                        config.model_type);
+  if (!dynamic) return;
+  // Published limits reach 16384 tokens a picture: a bound that nobody asked for must not be what fills the memory.
+  constexpr int64_t kMostTokens = 1280;
+  const int64_t block = int64_t{p.patch_size} * p.merge_size;
+  if (image.min_pixels) p.min_pixels = *image.min_pixels;
+  p.max_pixels = image.max_pixels.value_or(std::min(p.max_pixels, kMostTokens * block * block));
+  if (p.max_pixels < block * block)
+    throw usage_error("/image/max_pixels: found {}, expected at least {}, which is one token", p.max_pixels,
+                      block * block);
+  p.min_pixels = std::min(p.min_pixels, p.max_pixels);
 }
 
 RowFormat to_row_format(DataFormat format) {
@@ -115,7 +128,9 @@ WeightOptions weight_options(const Recipe& recipe, torch::Device device) {
     options.quantization = quantization_options(recipe.quantization);
   }
   if (streams_weights(recipe)) {
-    options.is_streamed = [](const std::string& name) { return name.find(".layers.") != std::string::npos; };
+    options.is_streamed = [](const std::string& name) {
+      return memory_module(name).find("layers.") != std::string::npos;
+    };
     options.streamed_from_host = recipe.memory.offload.parameters == "cpu";
   }
   return options;
@@ -129,7 +144,7 @@ void add_source(const Recipe& recipe, const fs::path& dir, PartKind kind, ModelP
     parts.sources.push_back(open_source(dir, kind));
 }
 
-AdapterConfig lora_config(const Recipe& recipe, LlavaModel& model) {
+AdapterConfig lora_config(const Recipe& recipe, VlmModel& model) {
   const auto& lora = *recipe.lora;
   ModulePattern language, vision{lora.vision_target_modules, std::nullopt};
   const bool all = lora.target_modules.kind == TargetModules::Kind::kAllLinear;
@@ -150,18 +165,30 @@ AdapterConfig lora_config(const Recipe& recipe, LlavaModel& model) {
                                                                  : language.regex && language.matches(name);
     if (wanted) config.target_modules.names.push_back(name);
   });
-  if (!recipe.freeze.projector && model.has_vision()) config.modules_to_save.push_back("multi_modal_projector");
+  if (!recipe.freeze.projector && model.has_vision())
+    for (auto& module : model.config().vision->projector_modules()) config.modules_to_save.push_back(std::move(module));
   return config;
 }
 
 }  // namespace
+
+ImageProcessor choose_processor(const Recipe& recipe, const VlmConfig& config, bool dry_run) {
+  const fs::path dir = tower_of(recipe).value_or(recipe.model.path);
+  const bool has_file = fs::exists(dir / "preprocessor_config.json") || fs::exists(dir / "processor_config.json");
+  auto processor = dry_run && !has_file ? config.vision->default_processor() : ImageProcessor::load(dir);
+  config.vision->adapt(processor, dir.string());
+  apply_image_choices(recipe.image, config, processor);
+  return processor;
+}
 
 ExampleOptions InputParts::example_options(const Recipe& recipe, std::shared_ptr<const EmbeddingCache> cache) const {
   ExampleOptions options;
   options.tokenizer = tokenizer.get();
   options.chat_template = &chat_template;
   options.image_processor = image_processor ? &*image_processor : nullptr;
-  options.image_tokens = [config = config](ImageSize original) { return config.image_tokens(original); };
+  options.image_tokens = [vision = config.vision, processor = image_processor](ImageSize original) {
+    return vision->image_tokens(processor->shape_of(original));
+  };
   if (cache)
     options.features = [cache](const std::string& encoded, const std::string& name) {
       auto features = cache->find(sha256_hex(encoded));
@@ -191,9 +218,9 @@ std::optional<Precision> declared_precision(const fs::path& model_dir) {
   return std::nullopt;
 }
 
-LlavaConfig model_config(const Recipe& recipe) {
-  return read_llava_config(recipe.model.path, tower_of(recipe),
-                           {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
+VlmConfig model_config(const Recipe& recipe) {
+  return read_vlm_config(recipe.model.path, tower_of(recipe),
+                         {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
 }
 
 InputParts assemble_inputs(const Recipe& recipe, Command command) {
@@ -201,7 +228,7 @@ InputParts assemble_inputs(const Recipe& recipe, Command command) {
   const fs::path dir = recipe.model.path;
   parts.config = model_config(recipe);
   parts.tokenizer = Tokenizer::load(dir);
-  parts.chat_template = choose_template(recipe, command, parts.config.vision.has_value());
+  parts.chat_template = choose_template(recipe, command, parts.config);
   if (parts.config.vision) parts.image_processor = choose_processor(recipe, parts.config);
   // A language model that never heard of images: its slots get an id behind both vocabularies.
   if (parts.config.vision && parts.config.image_token_id < 0)
@@ -211,17 +238,17 @@ InputParts assemble_inputs(const Recipe& recipe, Command command) {
   return parts;
 }
 
-ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Command command, torch::Device device,
+ModelParts assemble_model(const Recipe& recipe, const VlmConfig& config, Command command, torch::Device device,
                           std::optional<torch::ScalarType> trained_type) {
   const PhaseScope phase("load");
   const MemoryScope scope(MemoryCategory::kWeights);
   const bool trains = command != Command::kInfer;
   ModelParts parts;
-  parts.model = std::make_unique<LlavaModel>(
-      config, trains && config.vision && recipe.data.embedding_cache ? LlavaParts::kWithoutTower : LlavaParts::kAll);
+  parts.model = std::make_unique<VlmModel>(
+      config, trains && config.vision && recipe.data.embedding_cache ? VlmParts::kWithoutTower : VlmParts::kAll);
   const auto tower = tower_of(recipe);
   auto options = weight_options(recipe, device);
-  add_source(recipe, recipe.model.path, tower ? PartKind::kLanguageModel : PartKind::kWhole, parts, options);
+  add_source(recipe, recipe.model.path, tower ? PartKind::kLanguageModel : config.whole(), parts, options);
   if (tower) add_source(recipe, *tower, PartKind::kVisionTower, parts, options);
   if (recipe.model.projector) add_source(recipe, *recipe.model.projector, PartKind::kProjector, parts, options);
   options.trained_type = trained_type.value_or(trained_type_of(recipe));
@@ -249,10 +276,10 @@ ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Comma
   return parts;
 }
 
-ModelParts assemble_tower(const Recipe& recipe, const LlavaConfig& config, torch::Device device) {
+ModelParts assemble_tower(const Recipe& recipe, const VlmConfig& config, torch::Device device) {
   const MemoryScope scope(MemoryCategory::kWeights);
   ModelParts parts;
-  parts.model = std::make_unique<LlavaModel>(config, LlavaParts::kTower);
+  parts.model = std::make_unique<VlmModel>(config, VlmParts::kTower);
   auto options = weight_options(recipe, device);
   options.in_place = false;
   const auto tower = tower_of(recipe);
@@ -282,8 +309,10 @@ QuantizationOptions quantization_options(const QuantizationRecipe& recipe) {
   options.double_quant = recipe.double_quant;
   options.applies = [skipped = recipe.skip_modules](const std::string& module) {
     const auto path = "." + module + ".";
-    return std::none_of(skipped.begin(), skipped.end(),
-                        [&](const auto& name) { return path.find("." + name + ".") != std::string::npos; });
+    const auto component = component_name(component_of(module));
+    return std::none_of(skipped.begin(), skipped.end(), [&](const auto& name) {
+      return name == component || path.find("." + name + ".") != std::string::npos;
+    });
   };
   return options;
 }
@@ -320,7 +349,7 @@ StepOptions step_options(const Recipe& recipe, const InputParts& inputs) {
   return options;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, LlavaModel& model) {
+std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, VlmModel& model) {
   auto trained = select_trained(model, training_choices(recipe));
   if (recipe.memory.offload.gradients == "cpu" && optimizer_on_host(recipe))
     for (auto& t : trained) t.host_gradient = std::make_shared<Tensor>();

@@ -7,7 +7,7 @@
 #include "lib/data/loader.h"
 #include "lib/image/processor.h"
 #include "lib/models/adapter.h"
-#include "lib/models/llava/model.h"
+#include "lib/models/vlm/model.h"
 #include "lib/models/weights.h"
 #include "lib/optim/adamw.h"
 #include "lib/optim/lion.h"
@@ -28,7 +28,7 @@ struct InputParts {
   std::shared_ptr<const Tokenizer> tokenizer;
   ChatTemplate chat_template;  ///< empty: the checkpoint has none and the recipe names none
   std::optional<ImageProcessor> image_processor;
-  LlavaConfig config;
+  VlmConfig config;
   int64_t pad_id = 0;
 
   /// With a cache, pictures are looked up there and never decoded.
@@ -39,14 +39,14 @@ struct InputParts {
 std::optional<Precision> declared_precision(const std::filesystem::path& model_dir);
 
 /// The model's config.json, together with its tower's. Errors: input_error.
-LlavaConfig model_config(const Recipe& recipe);
+VlmConfig model_config(const Recipe& recipe);
 
 /// Reads config, tokenizer, template and image processor. Errors: input_error, usage_error.
 InputParts assemble_inputs(const Recipe& recipe, Command command);
 
 /// The model with its weights, and the adapter of model.adapter or of the lora section.
 struct ModelParts {
-  std::unique_ptr<LlavaModel> model;
+  std::unique_ptr<VlmModel> model;
   std::vector<WeightSource> sources;     ///< kept mapped: frozen weights are looked at in place
   std::optional<AdapterConfig> adapter;  ///< of the LoRA layers on the model
 };
@@ -55,14 +55,18 @@ struct ModelParts {
 /// leaves the vision tower out. Trained tensors of the checkpoint are held in `trained_type`, which the recipe says if it is
 /// not given; adapters in fp32. Errors: input_error,
 /// usage_error.
-ModelParts assemble_model(const Recipe& recipe, const LlavaConfig& config, Command command,
+ModelParts assemble_model(const Recipe& recipe, const VlmConfig& config, Command command,
                           torch::Device device = torch::kCPU, std::optional<torch::ScalarType> trained_type = {});
 
 /// The vision tower alone, in memory of its own that goes with it. Errors: input_error.
-ModelParts assemble_tower(const Recipe& recipe, const LlavaConfig& config, torch::Device device = torch::kCPU);
+ModelParts assemble_tower(const Recipe& recipe, const VlmConfig& config, torch::Device device = torch::kCPU);
 
 /// The files that hold the vision tower. Errors: input_error.
 WeightSource tower_source(const Recipe& recipe);
+
+/// The processor of the model's or the tower's folder with the recipe's settings; on a dry run the family's own where the
+/// folder has none. Errors: input_error, usage_error.
+ImageProcessor choose_processor(const Recipe& recipe, const VlmConfig& config, bool dry_run = false);
 
 /// Flat options out of the recipe's sections.
 torch::ScalarType to_scalar_type(Precision precision);
@@ -70,7 +74,7 @@ QuantizationOptions quantization_options(const QuantizationRecipe& recipe);
 TrainingChoices training_choices(const Recipe& recipe);
 StepOptions step_options(const Recipe& recipe, const InputParts& inputs);
 /// Errors: usage_error when nothing would be trained.
-std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, LlavaModel& model);
+std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, VlmModel& model);
 Schedule make_schedule(const Recipe& recipe, int64_t total_steps);
 LossScaler make_loss_scaler(const Recipe& recipe);
 LoaderOptions loader_options(const Recipe& recipe);

@@ -29,20 +29,13 @@ struct Picture {
   std::string key;
 };
 
-std::string describe(const VitConfig& c) {
-  return fmt::format("siglip {} hidden {} {} layers {} heads {} image {} patch {} channels {} eps {} activation {}",
-                     c.siglip, c.hidden_size, c.intermediate_size, c.num_hidden_layers, c.num_attention_heads,
-                     c.image_size, c.patch_size, c.num_channels, c.layer_norm_eps, static_cast<int>(c.activation));
-}
-
 /// SHA-256 over names, types, shapes and bytes of the tower's tensors in their files.
-std::string hash_tower(const WeightSource& source, const LlavaConfig& config) {
+std::string hash_tower(const WeightSource& source, const VlmConfig& config) {
   const auto& checkpoint = source.checkpoint;
   std::vector<std::pair<std::string, std::string>> tensors;  // canonical name, name in the file
   for (const auto& name : checkpoint.names()) {
     const auto canonical = canonical_tensor_name(name, source.kind);
-    if (canonical.starts_with("model.vision_tower.") &&
-        !is_ignored_tensor(canonical, config.num_vision_layers(), false))
+    if (component_of(canonical) == Component::kVisionTower && !config.is_unused(canonical))
       tensors.emplace_back(canonical, name);
   }
   std::sort(tensors.begin(), tensors.end());
@@ -62,10 +55,10 @@ std::string hash_tower(const WeightSource& source, const LlavaConfig& config) {
 }
 
 /// The tower's layers that are held in few bits.
-std::string describe_quantization(const Recipe& recipe, const LlavaConfig& config) {
+std::string describe_quantization(const Recipe& recipe, const VlmConfig& config) {
   const auto options = quantization_options(recipe.quantization);
   std::string layers;
-  LlavaModel(config, LlavaParts::kTower).visit_linears([&](const std::string& name, Linear&) {
+  VlmModel(config, VlmParts::kTower).visit_linears([&](const std::string& name, Linear&) {
     if (options.applies(name)) layers += " " + name;
   });
   if (layers.empty()) return "none";
@@ -157,16 +150,15 @@ void wait_for(FolderLock& lock, const std::filesystem::path& folder) {
 
 std::string embedding_context(const Recipe& recipe, const InputParts& inputs) {
   const auto& config = inputs.config;
-  return fmt::format(
-      "format {}; tower {}: {}; states {}, class token {}; weights {}, quantised: {}; computed in {}; pixels: {}",
-      kFormat, hash_tower(tower_source(recipe), config), describe(*config.vision),
-      fmt::join(config.feature_states, " "), config.keep_class_token, recipe_name(recipe.precision.parameters),
-      describe_quantization(recipe, config), recipe_name(recipe.precision.compute), inputs.image_processor->settings());
+  return fmt::format("format {}; tower {}: {}; weights {}, quantised: {}; computed in {}; pixels: {}", kFormat,
+                     hash_tower(tower_source(recipe), config), config.vision->describe_tower(),
+                     recipe_name(recipe.precision.parameters), describe_quantization(recipe, config),
+                     recipe_name(recipe.precision.compute), inputs.image_processor->settings());
 }
 
-Tensor picture_features(const LlavaModel& tower, const ProcessedImage& image, torch::ScalarType type) {
+Tensor picture_features(const VlmModel& tower, const ProcessedImage& image, torch::ScalarType type) {
   const torch::NoGradGuard no_grad;
-  return to_host(tower.tile_features(picture_pixels(image), type, {}).contiguous());
+  return to_host(tower.picture_features(picture_pixels(image), type, {}).contiguous());
 }
 
 std::shared_ptr<const EmbeddingCache> prepare_embedding_cache(const Recipe& recipe, const InputParts& inputs,

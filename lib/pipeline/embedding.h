@@ -9,8 +9,8 @@ namespace vlmtune {
 /// types in memory, and how pixels are made.
 std::string embedding_context(const Recipe& recipe, const InputParts& inputs);
 
-/// What the tower makes of one picture, on the host [tiles, P, F].
-Tensor picture_features(const LlavaModel& tower, const ProcessedImage& image, torch::ScalarType type);
+/// What the tower makes of one picture, on the host.
+Tensor picture_features(const VlmModel& tower, const ProcessedImage& image, torch::ScalarType type);
 
 /// The recipe's cache with all pictures of the data sets that can be read; null when the recipe names none, or the model
 /// takes no pictures. The tower is loaded while there are pictures to compute. One process at a time fills a cache, others

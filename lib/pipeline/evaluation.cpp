@@ -20,7 +20,7 @@ std::vector<std::string> right_answers(const Row& row) {
 
 }  // namespace
 
-Scores score_answers(const Recipe& recipe, const InputParts& inputs, const LlavaModel& model, const Dataset& dataset,
+Scores score_answers(const Recipe& recipe, const InputParts& inputs, const VlmModel& model, const Dataset& dataset,
                      const ExampleBuilder& builder) {
   const Answerer answerer(recipe, inputs, model);
   std::vector<AnsweredRow> rows;

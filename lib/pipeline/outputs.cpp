@@ -7,6 +7,7 @@
 #include "lib/base/log.h"
 #include "lib/checkpoint/safetensors.h"
 #include "lib/models/export.h"
+#include "lib/models/llava/config.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;
@@ -70,27 +71,28 @@ Json composed_config(const Recipe& recipe, const InputParts& inputs) {
   auto vision = Json::parse(read_file(fs::path(*recipe.model.vision_tower) / "config.json"));
   if (vision.contains("vision_config")) vision = vision["vision_config"];
   const auto& c = inputs.config;
+  const auto& v = llava_vision(c);
   Json config = {{"architectures", {"LlavaForConditionalGeneration"}},
                  {"model_type", "llava"},
                  {"text_config", text},
                  {"vision_config", vision},
                  {"image_token_index", c.image_token_id},
-                 {"image_seq_length", c.features_per_tile()},
+                 {"image_seq_length", v.features_per_tile()},
                  {"projector_hidden_act", "gelu"},
                  {"multimodal_projector_bias", true},
-                 {"vision_feature_layer", c.feature_states[0] - c.vision->num_hidden_layers - 1},
-                 {"vision_feature_select_strategy", c.keep_class_token ? "full" : "default"},
+                 {"vision_feature_layer", v.feature_states[0] - v.vit.num_hidden_layers - 1},
+                 {"vision_feature_select_strategy", v.keep_class_token ? "full" : "default"},
                  {"tie_word_embeddings", c.text.tie_word_embeddings}};
   config["text_config"]["vocab_size"] = std::max(c.text.vocab_size, c.image_token_id + 1);
-  if (c.projector.num_linears != 2)
+  if (v.projector.num_linears != 2)
     config["mm_projector_type"] =
-        c.projector.num_linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", c.projector.num_linears);
+        v.projector.num_linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", v.projector.num_linears);
   return config;
 }
 
 }  // namespace
 
-void write_projector(LlavaModel& model, const fs::path& file) {
+void write_projector(VlmModel& model, const fs::path& file) {
   std::map<std::string, Tensor> tensors;
   model.visit([&](const std::string& name, Tensor& tensor) {
     if (component_of(name) == Component::kProjector)
@@ -106,7 +108,7 @@ void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelPart
   export_weights(*parts.model, parts.sources, folder.path(), to_scalar_type(recipe.precision.parameters),
                  composed ? inputs.config.image_token_id + 1 : 0);
   for (const char* name : kTokenizerFiles) copy_if_there(source, folder.path(), name);
-  for (const char* name : {"preprocessor_config.json", "processor_config.json"})
+  for (const char* name : {"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"})
     copy_if_there(composed ? fs::path(*recipe.model.vision_tower) : source, folder.path(), name);
   auto config = composed ? composed_config(recipe, inputs) : Json::parse(read_file(source / "config.json"));
   const auto quantization = quantization_config(*parts.model, to_scalar_type(recipe.precision.parameters));
@@ -118,11 +120,12 @@ void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelPart
   if (composed) {
     if (!inputs.tokenizer->id_of("<image>"))
       add_image_token(folder.path() / "tokenizer.json", inputs.config.image_token_id);
+    const auto& v = llava_vision(inputs.config);
     const Json processor = {{"processor_class", "LlavaProcessor"},
                             {"image_token", "<image>"},
-                            {"patch_size", inputs.config.vision->patch_size},
-                            {"num_additional_image_tokens", inputs.config.vision->siglip ? 0 : 1},
-                            {"vision_feature_select_strategy", inputs.config.keep_class_token ? "full" : "default"}};
+                            {"patch_size", v.vit.patch_size},
+                            {"num_additional_image_tokens", v.vit.siglip ? 0 : 1},
+                            {"vision_feature_select_strategy", v.keep_class_token ? "full" : "default"}};
     write_file_atomic(folder.path() / "processor_config.json", processor.dump(2) + "\n");
   }
   folder.commit();

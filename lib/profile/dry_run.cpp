@@ -1,6 +1,7 @@
 #include "lib/profile/dry_run.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "kernels/composed.h"
@@ -11,7 +12,6 @@
 #include "lib/data/packing.h"
 #include "lib/data/row_file.h"
 #include "lib/generate/generate.h"
-#include "lib/image/anyres.h"
 #include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
 #include "lib/pipeline/embedding.h"
@@ -44,49 +44,46 @@ DeviceRates rates_of(const Hardware& hardware) {
           hardware.host_memory_bandwidth_bytes_per_s.value_or(0)};
 }
 
-/// The size of picture that takes the most tokens.
-ImageSize largest_picture(const LlavaConfig& config) {
-  const int side = static_cast<int>(config.vision->image_size);
-  ImageSize best{side, side};
-  for (const auto& size : config.grid_pinpoints)
-    if (config.image_tokens(size) > config.image_tokens(best)) best = size;
+/// The picture that takes the most tokens; where pictures keep their own size, at most `limit`.
+PictureShape largest_picture(const InputParts& inputs, int64_t limit = std::numeric_limits<int64_t>::max()) {
+  const auto& processor = *inputs.image_processor;
+  if (processor.aspect_ratio == AspectRatio::kDynamic) return processor.shape_of(processor.largest_size(limit));
+  auto best = processor.shape_of(processor.tile_size());
+  for (const auto& size : processor.grid_pinpoints) {
+    const auto shape = processor.shape_of(size);
+    if (inputs.config.vision->image_tokens(shape) > inputs.config.vision->image_tokens(best)) best = shape;
+  }
   return best;
 }
 
 /// What stands for a picture in a run: its pixels, or with a type the features that a mapped cache holds in that type.
-ProcessedImage blank_picture(const LlavaConfig& config, ImageSize original,
+ProcessedImage blank_picture(const InputParts& inputs, const PictureShape& shape,
                              std::optional<torch::ScalarType> features_type = std::nullopt) {
-  const int side = static_cast<int>(config.vision->image_size);
   ProcessedImage image;
-  image.original = original;
-  image.height = image.width = side;
-  image.tiles = config.is_next() ? anyres_layout(original, config.grid_pinpoints, side,
-                                                 static_cast<int>(config.vision->patches_per_side()))
-                                       .num_tiles()
-                                 : 1;
+  static_cast<PictureShape&>(image) = shape;
   if (features_type) {
     const UncountedScope mapped;
-    const int64_t width = config.vision->hidden_size * static_cast<int64_t>(config.feature_states.size());
     image.features = std::make_shared<PictureFeatures>(
-        PictureFeatures{torch::zeros({image.tiles, config.features_per_tile(), width}, *features_type)});
+        PictureFeatures{torch::zeros(inputs.config.vision->tower_shape(shape), *features_type)});
     return image;
   }
-  image.pixels.resize(static_cast<size_t>(image.tiles) * 3 * static_cast<size_t>(side) * static_cast<size_t>(side));
+  image.pixels.resize(static_cast<size_t>(shape.tiles) * 3 * static_cast<size_t>(shape.height) *
+                      static_cast<size_t>(shape.width));
   return image;
 }
 
 /// A row of `length` tokens with as many of `num_images` pictures as fit; all its text is trained.
-Example longest_row(const LlavaConfig& config, int64_t length, int64_t num_images,
+Example longest_row(const InputParts& inputs, int64_t length, int64_t num_images,
                     std::optional<torch::ScalarType> features_type = std::nullopt) {
   Example row;
-  const auto picture = config.vision ? largest_picture(config) : ImageSize{};
-  const int64_t tokens = config.vision ? config.image_tokens(picture) : 0;
-  while (num_images > 0 && num_images * tokens >= length) --num_images;
   row.ids.assign(static_cast<size_t>(length), 0);
   row.labels.assign(static_cast<size_t>(length), 0);
-  for (int64_t i = 0; i < num_images; ++i) {
-    row.images.push_back(blank_picture(config, picture, features_type));
-    std::fill_n(row.ids.begin() + i * tokens, tokens, config.image_token_id);
+  if (num_images == 0) return row;
+  const auto picture = largest_picture(inputs, (length - 1) / num_images);
+  const int64_t tokens = inputs.config.vision->image_tokens(picture);
+  for (int64_t i = 0; i < std::min(num_images, (length - 1) / tokens); ++i) {
+    row.images.push_back(blank_picture(inputs, picture, features_type));
+    std::fill_n(row.ids.begin() + i * tokens, tokens, inputs.config.image_token_id);
     std::fill_n(row.labels.begin() + i * tokens, tokens, kIgnoreLabel);
   }
   return row;
@@ -101,7 +98,7 @@ std::optional<fs::path> missing_data(const Recipe& recipe) {
 }
 
 /// Pictures of the row that has the most, among the first rows of the data; one without data.
-int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
+int64_t most_images(const Recipe& recipe, const VlmConfig& config) {
   if (!config.vision) return 0;
   if (recipe.data.train.empty()) return 1;
   if (const auto missing = missing_data(recipe)) {
@@ -123,13 +120,13 @@ int64_t most_images(const Recipe& recipe, const LlavaConfig& config) {
 
 /// Pictures of the fullest row among those that the first samples of the data are packed into; as many as fit where there is
 /// no data to look at.
-int64_t most_images_packed(const Recipe& recipe, Command command, const LlavaConfig& config, int64_t row_tokens,
+int64_t most_images_packed(const Recipe& recipe, Command command, const InputParts& parts, int64_t row_tokens,
                            int64_t most_of_a_sample) {
   if (most_of_a_sample == 0) return 0;
   const bool has_data = !recipe.data.train.empty() && !missing_data(recipe);
   const fs::path dir = recipe.model.path;
   if (!has_data || !(fs::exists(dir / "tokenizer.json") || fs::exists(dir / "tokenizer.model")))
-    return row_tokens / config.image_tokens(largest_picture(config));
+    return row_tokens / parts.config.vision->image_tokens(largest_picture(parts));
   constexpr int64_t kSamplesLookedAt = 2000;
   Recipe here = recipe;
   here.hardware = Hardware();
@@ -155,10 +152,10 @@ int64_t most_images_packed(const Recipe& recipe, Command command, const LlavaCon
 }
 
 /// What filling the embedding cache takes, before the model is there.
-void run_tower(const Recipe& recipe, const LlavaConfig& config) {
+void run_tower(const Recipe& recipe, const InputParts& inputs) {
   const PhaseScope phase("embedding cache");
-  const auto tower = assemble_tower(recipe, config, torch::kMeta);
-  picture_features(*tower.model, blank_picture(config, largest_picture(config)),
+  const auto tower = assemble_tower(recipe, inputs.config, torch::kMeta);
+  picture_features(*tower.model, blank_picture(inputs, largest_picture(inputs)),
                    to_scalar_type(recipe.precision.compute));
 }
 
@@ -182,7 +179,7 @@ void run_answers(const Recipe& recipe, const InputParts& inputs, const ModelPart
   const auto& g = recipe.generation;
   const auto& config = inputs.config;
   const std::vector<Example> rows(static_cast<size_t>(g.batch_size),
-                                  longest_row(config, length, images, features_type));
+                                  longest_row(inputs, length, images, features_type));
   const auto batch = make_batch(rows, inputs.pad_id, PaddingSide::kLeft);
   GenerationOptions options;
   options.compute_type = to_scalar_type(recipe.precision.compute);
@@ -197,7 +194,7 @@ void run_answers(const Recipe& recipe, const InputParts& inputs, const ModelPart
   if (behind <= 0) return;
   cache.advance(behind);
   options.max_new_tokens = 1;
-  const std::vector<Example> last(rows.size(), longest_row(config, 1, 0));
+  const std::vector<Example> last(rows.size(), longest_row(inputs, 1, 0));
   generate(*parts.model, {make_batch(last, inputs.pad_id, PaddingSide::kLeft).ids, {}, {}}, cache, options, {});
 }
 
@@ -215,9 +212,9 @@ TrainingTrace run_training(const Recipe& recipe, Command command, const InputPar
   const auto features_type = recipe.data.embedding_cache ? std::optional(options.compute_type) : std::nullopt;
   const int64_t most = most_images(recipe, inputs.config);
   const int64_t images = recipe.data.packing || budget
-                             ? most_images_packed(recipe, command, inputs.config, row_tokens, most)
+                             ? most_images_packed(recipe, command, inputs, row_tokens, most)
                              : most;
-  auto row = longest_row(inputs.config, row_tokens, images, features_type);
+  auto row = longest_row(inputs, row_tokens, images, features_type);
   if (recipe.data.packing) row.sample_starts.push_back(recipe.data.max_length / 2);
   const std::vector<Example> rows(static_cast<size_t>(num_rows), row);
   // From the second micro-batch on, each takes what the one before took, in memory and in time.
@@ -247,9 +244,9 @@ void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelPa
   constexpr int64_t kDefaultPrompt = 64;
   const auto& config = inputs.config;
   const int64_t images = config.vision ? 1 : 0;
-  const int64_t image_tokens = images > 0 ? config.image_tokens(largest_picture(config)) : 0;
+  const int64_t image_tokens = images > 0 ? config.vision->image_tokens(largest_picture(inputs)) : 0;
   const int64_t length =
-      std::max(recipe.generation.prompt_tokens.value_or(kDefaultPrompt + image_tokens), image_tokens + 1);
+      recipe.generation.prompt_tokens.value_or(kDefaultPrompt + image_tokens);  // a short one has no picture
   run_answers(recipe, inputs, parts, length, images, std::nullopt, growth);
 }
 
@@ -302,14 +299,14 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
   inputs.config = model_config(recipe);
   if (inputs.config.vision && inputs.config.image_token_id < 0)
     inputs.config.image_token_id = inputs.config.text.vocab_size;
+  if (inputs.config.vision) inputs.image_processor = choose_processor(recipe, inputs.config, true);
   const auto rates = rates_of(recipe.hardware);
   RooflineRecorder roofline(rates);
   DryRun result;
   {
     const auto trained_type =
         options.like_transformers ? std::optional(to_scalar_type(recipe.precision.parameters)) : std::nullopt;
-    if (command != Command::kInfer && inputs.config.vision && recipe.data.embedding_cache)
-      run_tower(recipe, inputs.config);
+    if (command != Command::kInfer && inputs.config.vision && recipe.data.embedding_cache) run_tower(recipe, inputs);
     const auto parts = assemble_model(recipe, inputs.config, command, torch::kMeta, trained_type);
     // cuBLAS takes its work space from the allocator at the first product and keeps it.
     const auto workspace =

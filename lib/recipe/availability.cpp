@@ -6,9 +6,7 @@ namespace vlmtune {
 namespace {
 
 constexpr Availability kTable[] = {
-    {"/image/aspect_ratio", "model|square|pad|anyres|anyres_max_N"},
-    {"/image/min_pixels", "null"},
-    {"/image/max_pixels", "null"},
+    {"/image/aspect_ratio", "model|square|pad|anyres|anyres_max_N|dynamic"},
     {"/image/adaptive", "null"},
     {"/image/token_pruning", "null"},
     {"/freeze/stages", "null|[]"},

@@ -23,24 +23,23 @@ struct ContentForms {
   }
 };
 
-Value content_value(const Message& message, int index, bool as_list, const std::string& image_token) {
+Value content_value(const Message& message, int index, bool as_list, const std::string& image) {
   if (as_list) {
     jinja::List parts;
     for (const auto& part : message.parts) {
-      bool image = part.kind == MessagePart::Kind::kImage;
-      jinja::Dict dict = {{Value::text("type"), Value::text(image ? "image" : "text")}};
-      if (!image) dict.emplace_back(Value::text("text"), Value::text(jinja::Text(part.text, index)));
+      bool is_image = part.kind == MessagePart::Kind::kImage;
+      jinja::Dict dict = {{Value::text("type"), Value::text(is_image ? "image" : "text")}};
+      if (!is_image) dict.emplace_back(Value::text("text"), Value::text(jinja::Text(part.text, index)));
       parts.push_back(Value::dict(std::move(dict)));
     }
     return Value::list(std::move(parts));
   }
   jinja::Text text;
   for (size_t i = 0; i < message.parts.size(); ++i) {
-    bool image = message.parts[i].kind == MessagePart::Kind::kImage;
-    if (!image)
+    if (message.parts[i].kind != MessagePart::Kind::kImage)
       text.append(message.parts[i].text, index);
     else
-      text.append(image_token + (i + 1 < message.parts.size() ? "\n" : ""), jinja::kTemplateSource);
+      text.append(image + (i + 1 < message.parts.size() ? "\n" : ""), jinja::kTemplateSource);
   }
   return Value::text(std::move(text));
 }
@@ -69,10 +68,11 @@ struct ChatTemplate::State {
   std::string origin;
   TemplateTokens tokens;
   ContentForms forms;
-  bool plain = false;
+  bool builtin = false, plain = false;
 
   jinja::Text run(const std::vector<Message>& messages, bool add_generation_prompt, const ContentForms& how) const {
     if (!code) throw input_error("the checkpoint has no chat template; choose one by model.chat_template");
+    const auto bracketed = tokens.image_before + tokens.image_token + tokens.image_after;
     jinja::List list;
     for (size_t i = 0; i < messages.size(); ++i) {
       const auto& message = messages[i];
@@ -82,7 +82,7 @@ struct ChatTemplate::State {
       auto index = static_cast<int>(i);
       jinja::Dict dict = {
           {Value::text("role"), Value::text(message.role)},
-          {Value::text("content"), content_value(message, index, how.is_list(message.role), tokens.image_token)}};
+          {Value::text("content"), content_value(message, index, how.is_list(message.role), bracketed)}};
       if (plain) dict.emplace_back(Value::text("newline"), Value::text(jinja::Text("\n", index)));
       list.push_back(Value::dict(std::move(dict)));
     }
@@ -95,7 +95,7 @@ struct ChatTemplate::State {
       if (!token.empty()) variables[name] = Value::text(token);
     };
     put("bos_token", tokens.bos_token), put("eos_token", tokens.eos_token), put("unk_token", tokens.unk_token);
-    put("pad_token", tokens.pad_token), put("image_token", tokens.image_token);
+    put("pad_token", tokens.pad_token), put("image_token", builtin ? bracketed : tokens.image_token);
     return code->render(variables);
   }
 
@@ -148,6 +148,7 @@ ChatTemplate ChatTemplate::named(const std::string& name, const TemplateTokens& 
   state->origin = "built-in " + builtin->name;
   state->code.emplace(builtin->source, state->origin);
   state->tokens = tokens;
+  state->builtin = true;
   state->plain = builtin->plain;
   state->forms = {true, true, true};
   ChatTemplate result;
@@ -155,8 +156,9 @@ ChatTemplate ChatTemplate::named(const std::string& name, const TemplateTokens& 
   return result;
 }
 
-ChatTemplate ChatTemplate::from_checkpoint(const std::filesystem::path& dir, const std::string& override_name) {
-  auto tokens = read_template_tokens(dir);
+ChatTemplate ChatTemplate::from_checkpoint(const std::filesystem::path& dir, const std::string& override_name,
+                                           const TemplateTokens& defaults) {
+  auto tokens = read_template_tokens(dir, defaults);
   if (!override_name.empty() && find_builtin_template(override_name)) return named(override_name, tokens);
   auto file = override_name.empty() ? find_checkpoint_template(dir) : read_template_file(dir, override_name);
   if (file) return from_source(file->source, file->origin, tokens);

@@ -25,20 +25,23 @@ struct TemplateTokens {
   std::string eos_token = "</s>";
   std::string unk_token = "<unk>";
   std::string pad_token;
-  std::string image_token = "<image>";  ///< written by a template, it is an image slot
+  std::string image_token = "<image>";    ///< written by a template, it is an image slot
+  std::string image_before, image_after;  ///< what stands around it where the template itself knows no pictures
 };
 
 /// A Jinja chat template of a checkpoint, or a built-in one.
 ///
 /// How content is handed over: templates written for images read message.content as a list of {type, text} parts,
 /// others as one string. Each role gets the list form if a trial conversation then shows the text of every message and
-/// no list printed as text; else a string, in which an image is the image token and a newline.
+/// no list printed as text; else a string, in which an image is the image token, in its brackets, and a newline.
 class ChatTemplate {
  public:
   /// `override_name` "": the checkpoint's own (chat_template.jinja, chat_template.json, processor_config.json,
   /// tokenizer_config.json, in this order; of several named ones "default"); else a built-in name, or the path of a
-  /// template file. Without any, the result is empty(). Errors: input_error with file and line.
-  static ChatTemplate from_checkpoint(const std::filesystem::path& dir, const std::string& override_name);
+  /// template file. Without any, the result is empty(). `defaults` hold where the checkpoint's files do not say. Errors:
+  /// input_error with file and line.
+  static ChatTemplate from_checkpoint(const std::filesystem::path& dir, const std::string& override_name,
+                                      const TemplateTokens& defaults = {});
 
   /// Built-in: "vicuna_v1", "llava_llama_2", "llama-2", "mistral", "llava_mistral", "chatml", "chatml_direct", "plain"
   /// (and LLaVA's own spellings of these). Errors: input_error that lists the names.

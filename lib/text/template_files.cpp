@@ -64,8 +64,8 @@ std::optional<TemplateFile> read_template_file(const fs::path& dir, const std::s
   return std::nullopt;
 }
 
-TemplateTokens read_template_tokens(const fs::path& dir) {
-  TemplateTokens tokens;
+TemplateTokens read_template_tokens(const fs::path& dir, const TemplateTokens& defaults) {
+  TemplateTokens tokens = defaults;
   std::string tokenizer_class, model_type;
   std::optional<JsonView> config, map, processor;
   auto read = [&](const char* name) {
@@ -92,7 +92,7 @@ TemplateTokens read_template_tokens(const fs::path& dir) {
       read_token(*extra, "image_token", tokens.image_token);
   }
   if (processor) read_token(*processor, "image_token", tokens.image_token);
-  if (tokens.image_token.empty()) tokens.image_token = "<image>";
+  if (tokens.image_token.empty()) tokens.image_token = defaults.image_token;
   return tokens;
 }
 

@@ -17,6 +17,6 @@ std::optional<TemplateFile> find_checkpoint_template(const std::filesystem::path
 /// `name` as a path, or as a file inside `dir`; nothing when there is none.
 std::optional<TemplateFile> read_template_file(const std::filesystem::path& dir, const std::string& name);
 /// bos_token and the like as the tokenizer's files say, and the image token of the processor.
-TemplateTokens read_template_tokens(const std::filesystem::path& dir);
+TemplateTokens read_template_tokens(const std::filesystem::path& dir, const TemplateTokens& defaults);
 
 }  // namespace vlmtune

@@ -1,7 +1,6 @@
 #include "lib/train/batch.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "lib/data/packing.h"
 #include "lib/memory/scope.h"
@@ -12,7 +11,6 @@ namespace {
 
 void separate_samples(const std::vector<Example>& rows, ModelBatch& batch) {
   const auto tokens = batch.ids.size(1);
-  batch.positions = torch::empty_like(batch.ids);
   batch.first_keys = torch::empty(batch.ids.sizes(), torch::kInt);
   for (size_t row = 0; row < rows.size(); ++row) {
     const auto& starts = rows[row].sample_starts;
@@ -20,15 +18,9 @@ void separate_samples(const std::vector<Example>& rows, ModelBatch& batch) {
     for (size_t i = 0; i < starts.size(); ++i) {
       const int64_t begin = starts[i],
                     end = i + 1 < starts.size() ? starts[i + 1] : tokens;  // padding goes with the last
-      std::iota(batch.positions.data_ptr<int64_t>() + at + begin, batch.positions.data_ptr<int64_t>() + at + end, 0);
       std::fill_n(batch.first_keys.data_ptr<int32_t>() + at + begin, end - begin, static_cast<int32_t>(begin));
     }
   }
-}
-
-/// All tiles one after the other.
-Tensor joined(const std::vector<Tensor>& pictures) {
-  return pictures.empty() ? Tensor() : pictures.size() == 1 ? pictures[0] : torch::cat(pictures, 0);
 }
 
 }  // namespace
@@ -48,10 +40,8 @@ ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, Padd
   ModelBatch batch{torch::full({rows, columns}, pad_id, torch::kLong),
                    torch::full({rows, columns}, kIgnoreLabel, torch::kLong),
                    {},
-                   {},
-                   {},
                    {}};
-  std::vector<Tensor> pixels, features;
+  std::vector<Tensor> features;
   for (int64_t row = 0; row < rows; ++row) {
     const auto& example = examples[static_cast<size_t>(row)];
     const auto length = static_cast<int64_t>(example.ids.size());
@@ -62,15 +52,13 @@ ModelBatch make_batch(const std::vector<Example>& examples, int64_t pad_id, Padd
     if (side == PaddingSide::kLeft) batch.left_padding.push_back(begin);
     for (const auto& image : example.images) {
       if (image.features)
-        features.push_back(image.features->tiles);
+        features.push_back(image.features->values);
       else
-        pixels.push_back(picture_pixels(image));
-      batch.images.num_tiles.push_back(image.tiles);
-      batch.images.sizes.push_back(image.original);
+        batch.images.pixels.push_back(picture_pixels(image));
+      batch.images.shapes.push_back(image);
     }
   }
-  batch.images.pixels = joined(pixels);
-  batch.images.features = joined(features);
+  if (!features.empty()) batch.images.features = features.size() == 1 ? features[0] : torch::cat(features, 0);
   const bool packed =
       std::any_of(examples.begin(), examples.end(), [](const auto& row) { return row.sample_starts.size() > 1; });
   if (packed) separate_samples(examples, batch);

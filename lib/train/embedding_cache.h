@@ -9,7 +9,7 @@
 namespace vlmtune {
 
 struct PictureFeatures {
-  torch::Tensor tiles;  // [tiles, P, F], of LlavaModel::tile_features; looks into a mapped file
+  torch::Tensor values;  // of VlmModel::picture_features; looks into a mapped file
 };
 
 /// Shards: safetensors files with a tensor for each picture, under the SHA-256 of the picture's file. A shard is called by

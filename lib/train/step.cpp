@@ -29,19 +29,19 @@ int64_t label_tokens(const ModelBatch& batch) {
   return (batch.labels.narrow(1, 1, batch.labels.size(1) - 1) != kIgnoreLabel).sum().item<int64_t>();
 }
 
-Tensor batch_loss_sum(const LlavaModel& model, const ModelBatch& batch, const StepOptions& options) {
-  const auto embeds = model.embed(batch.ids, batch.images, options.compute_type, options.mode);  // [B, T, D]
-  const auto positions =
-      batch.positions.defined() ? batch.positions : torch::arange(batch.ids.size(1)).unsqueeze(0);  // [B or 1, T]
-  const auto hidden = model.language_model().forward(embeds, {.positions = positions,
-                                                              .left_padding = {},
-                                                              .first_keys = batch.first_keys,
-                                                              .training = options.mode.training,
-                                                              .recompute = options.mode.language_checkpointing});
+Tensor batch_loss_sum(const VlmModel& model, const ModelBatch& batch, const StepOptions& options) {
+  const auto in = model.embed(batch.ids, batch.images, options.compute_type, options.mode);
+  const auto hidden = model.language_model().forward(
+      in.tokens, {.positions = model.positions(batch.ids, batch.images.shapes, {}, batch.first_keys),
+                  .left_padding = {},
+                  .first_keys = batch.first_keys,
+                  .deepstack = in.deepstack,
+                  .training = options.mode.training,
+                  .recompute = options.mode.language_checkpointing});
   return model.loss_sum(hidden, batch.labels, options.loss_chunk_tokens);
 }
 
-double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches, int64_t step,
+double accumulate_gradients(const VlmModel& model, const MicroBatches& batches, int64_t step,
                             const StepOptions& options) {
   VLMTUNE_CHECK(batches.label_tokens > 0, "a step without supervised tokens");
   const double labels = static_cast<double>(batches.label_tokens);
@@ -68,7 +68,7 @@ void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_sc
     if (auto gradient = t.gradient(); gradient.defined()) gradient.mul_(1 / loss_scale);
 }
 
-StepResult train_step(const LlavaModel& model, const MicroBatches& batches, Optimizer& optimizer, int64_t step,
+StepResult train_step(const VlmModel& model, const MicroBatches& batches, Optimizer& optimizer, int64_t step,
                       double rate_factor, double max_grad_norm, const StepOptions& options) {
   StepResult result;
   const auto& tensors = optimizer.tensors();
@@ -99,7 +99,7 @@ StepResult train_step(const LlavaModel& model, const MicroBatches& batches, Opti
   return result;
 }
 
-EvaluationResult evaluate(const LlavaModel& model, const Dataset& dataset, const ExampleBuilder& builder,
+EvaluationResult evaluate(const VlmModel& model, const Dataset& dataset, const ExampleBuilder& builder,
                           int64_t batch_size, const StepOptions& options) {
   const torch::NoGradGuard no_grad;
   EvaluationResult result;

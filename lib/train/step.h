@@ -22,7 +22,7 @@ struct StepOptions {
 };
 
 /// Sum of the negative log-likelihood over the batch's supervised tokens (an fp32 scalar).
-Tensor batch_loss_sum(const LlavaModel& model, const ModelBatch& batch, const StepOptions& options);
+Tensor batch_loss_sum(const VlmModel& model, const ModelBatch& batch, const StepOptions& options);
 
 /// The micro-batches of a step, made one at a time when their turn comes.
 struct MicroBatches {
@@ -36,7 +36,7 @@ std::string phase_name(int64_t step, std::string_view part);
 
 /// Adds the gradients of `loss_scale` times the mean loss per supervised token of the whole step, over all its
 /// micro-batches, and returns that mean (unscaled). `step` chooses the dropout's random numbers.
-double accumulate_gradients(const LlavaModel& model, const MicroBatches& batches, int64_t step,
+double accumulate_gradients(const VlmModel& model, const MicroBatches& batches, int64_t step,
                             const StepOptions& options);
 
 /// Divides the gradients by the loss scale.
@@ -49,7 +49,7 @@ struct StepResult {
   std::string first_bad_gradient;  ///< the name of a tensor, when not finite
   bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };
-StepResult train_step(const LlavaModel& model, const MicroBatches& batches, Optimizer& optimizer, int64_t step,
+StepResult train_step(const VlmModel& model, const MicroBatches& batches, Optimizer& optimizer, int64_t step,
                       double rate_factor, double max_grad_norm, const StepOptions& options);
 
 /// Number of supervised tokens of a batch, without position 0, which nothing predicts.
@@ -60,7 +60,7 @@ struct EvaluationResult {
   double loss = 0;
   int64_t label_tokens = 0, samples = 0;
 };
-EvaluationResult evaluate(const LlavaModel& model, const Dataset& dataset, const ExampleBuilder& builder,
+EvaluationResult evaluate(const VlmModel& model, const Dataset& dataset, const ExampleBuilder& builder,
                           int64_t batch_size, const StepOptions& options);
 
 }  // namespace vlmtune

@@ -14,8 +14,8 @@ bool is_lora(const std::string& name) { return name.find(".lora_") != std::strin
 
 /// As transformers' Trainer: biases and every norm stay undecayed.
 bool is_decayed(const std::string& name) {
-  static const std::regex kUndecayed("(bias|layernorm|layer_norm|layrnorm|rmsnorm|(^|\\.)norm($|\\.)|_norm($|\\.))",
-                                     std::regex::icase);
+  static const std::regex kUndecayed(
+      "(bias|layernorm|layer_norm|layrnorm|rmsnorm|(^|\\.)(norm[0-9]*|ln_q)($|\\.)|_norm($|\\.))", std::regex::icase);
   return !std::regex_search(name, kUndecayed);
 }
 
@@ -36,13 +36,6 @@ struct GradientHook : torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
-Component component_of(const std::string& name) {
-  if (name.find("vision_tower.") != std::string::npos) return Component::kVisionTower;
-  if (name.find("multi_modal_projector.") != std::string::npos || name.ends_with("image_newline"))
-    return Component::kProjector;
-  return Component::kLanguageModel;
-}
-
 bool is_trained(const std::string& name, const TrainingChoices& choices) {
   if (is_lora(name)) return true;
   const auto module = name.substr(0, name.rfind('.'));
@@ -59,7 +52,7 @@ bool is_trained(const std::string& name, const TrainingChoices& choices) {
   return false;
 }
 
-std::vector<TrainedTensor> select_trained(LlavaModel& model, const TrainingChoices& choices) {
+std::vector<TrainedTensor> select_trained(VlmModel& model, const TrainingChoices& choices) {
   std::vector<TrainedTensor> trained;
   model.visit([&](const std::string& name, Tensor& tensor) {
     if (!is_trained(name, choices)) return;
@@ -81,7 +74,7 @@ void on_gradient(const std::vector<TrainedTensor>& tensors, const std::function<
         std::make_unique<GradientHook>(tensors[i].module, then ? [then, i] { then(i); } : std::function<void()>()));
 }
 
-std::string trainables_table(LlavaModel& model) {
+std::string trainables_table(VlmModel& model) {
   struct Sums {
     int64_t trained = 0, lora = 0, all = 0;
   } sums[3], total;

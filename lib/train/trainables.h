@@ -4,14 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "lib/models/llava/model.h"
+#include "lib/models/vlm/model.h"
 #include "lib/optim/trained_tensor.h"
 
 namespace vlmtune {
-
-/// Parts of a model as people speak of them.
-enum class Component { kVisionTower, kProjector, kLanguageModel };
-Component component_of(const std::string& tensor_name);
 
 struct TrainingChoices {
   bool vision_tower = false, projector = true, language_model = false;  ///< own weights of each part
@@ -25,13 +21,13 @@ struct TrainingChoices {
 bool is_trained(const std::string& tensor_name, const TrainingChoices& choices);
 
 /// Makes the chosen tensors require gradients and lists them in the model's order. Biases and norms are not decayed.
-std::vector<TrainedTensor> select_trained(LlavaModel& model, const TrainingChoices& choices);
+std::vector<TrainedTensor> select_trained(VlmModel& model, const TrainingChoices& choices);
 
 /// Has `then` called with the index of each tensor whose gradient has just been accumulated; null: nobody.
 void on_gradient(const std::vector<TrainedTensor>& tensors, const std::function<void(size_t index)>& then);
 
 /// A table of trained and all parameters by component.
-std::string trainables_table(LlavaModel& model);
+std::string trainables_table(VlmModel& model);
 
 /// After the first step: names of trained tensors that got no gradient, or only zeros where that is no accident
 /// (LoRA's A has none in the first step, since B starts at zero).

@@ -23,8 +23,7 @@ QWEN = {
     "qwen2.5-1.5B": ("Qwen2.5-1.5B-Instruct", "last", (2.95, 3.43, 4.16, 5.62)),
     "qwen2.5-14B": ("Qwen2.5-14B-Instruct", "last", (28.08, 29.50, 31.95, 36.85)),
     "qwen2.5-72B on 2 or 3 GPUs": ("Qwen2.5-72B-Instruct", "last", (136.20, 140.00, 149.14, 164.79)),
-    # Its language model has the shape of Qwen2.5-1.5B; the tower is not in the prediction, so only the growth compares.
-    "qwen2-vl-2B": ("Qwen2.5-1.5B-Instruct", "all", (4.68, 10.01, 17.20, 31.64)),
+    "qwen2-vl-2B": ("Qwen2-VL-2B-Instruct", "all", (4.68, 10.01, 17.20, 31.64)),
 }
 NF4 = {"bits": 4, "type": "nf4"}
 OLD_TORCH = "so does litgpt's own code traced with a new torch (LoRA: -3.1 %): it ran on torch 2.1"
@@ -45,8 +44,6 @@ def training(model, length, batch, **sections):
 def peaks():
     """(name, command and recipe, published bytes, why it may miss)"""
     for name, (model, logits, published) in QWEN.items():
-        if name == "qwen2-vl-2B":
-            continue
         for tokens, value in zip(INPUTS, published):
             why = SUM_OF_GPUS if "GPUs" in name and tokens > 6144 else ""
             yield f"{name}, prompt of {tokens}", inference(model, tokens, logits), value * GIB, why

@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 from peft import PeftModel, set_peft_model_state_dict
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, LlavaForConditionalGeneration, LlavaNextForConditionalGeneration
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
+from make_qwen_vl import mm_types
 from tiny import ROOT, json, made_whole
 
 TOLERANCE = 1e-4
@@ -21,8 +22,7 @@ UNUSED = "vision_tower.encoder.layers.2."      # vlmtune does not load layers be
 
 
 def load(folder):
-    kind = json.loads((folder / "config.json").read_text())["model_type"]
-    cls = {"llava": LlavaForConditionalGeneration, "llava_next": LlavaNextForConditionalGeneration}.get(kind, AutoModelForCausalLM)
+    cls = AutoModelForImageTextToText if "vision_config" in json.loads((folder / "config.json").read_text()) else AutoModelForCausalLM
     model, info = cls.from_pretrained(folder, output_loading_info=True, dtype=torch.float32, device_map="cpu")
     problems = {k: sorted(v) for k, v in info.items() if v}
     assert not problems, problems
@@ -31,7 +31,11 @@ def load(folder):
 
 def difference(model, case, logits):
     golden = load_file(ROOT / "models" / case / "golden.safetensors")
-    batch = {k: golden[k] for k in ("input_ids", "attention_mask", "pixel_values", "image_sizes") if k in golden}
+    batch = {k: golden[k] for k in ("input_ids", "attention_mask", "pixel_values") if k in golden}
+    if "image_grid_thw" in golden:
+        batch |= {"image_grid_thw": golden["image_grid_thw"]} | mm_types(golden["input_ids"])
+    elif "image_sizes" in golden:
+        batch["image_sizes"] = golden["image_sizes"]
     with torch.no_grad():
         found = model(**batch).logits * batch["attention_mask"].unsqueeze(-1)
     return (found - logits).abs().max().item()

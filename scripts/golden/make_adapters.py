@@ -8,8 +8,9 @@ import warnings
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import LlamaForCausalLM, LlavaForConditionalGeneration
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
+from make_qwen_vl import mm_types
 from tiny import ROOT, case_folder, file_key, generator, write_golden
 
 warnings.filterwarnings("ignore", message="Could not find a config file")      # base paths are relative to the adapter
@@ -32,6 +33,10 @@ CASES = {   # case: (base model, LoraConfig fields)
     "dora": ("llava-clip-llama", dict(target_modules=LANGUAGE, use_dora=True)),
     "siglip-qwen2": ("llava-siglip-qwen2", dict(target_modules=r".*language_model.*\.(q_proj|k_proj|up_proj)",
                                                 modules_to_save=["multi_modal_projector"])),
+    "qwen2-vl": ("qwen2-vl", dict(target_modules=LANGUAGE, modules_to_save=["merger"])),
+    "qwen2-vl-vision": ("qwen2-vl", dict(target_modules=r".*visual\.blocks.*\.(qkv|proj|fc1)")),
+    "qwen2.5-vl": ("qwen2.5-vl", dict(target_modules=LANGUAGE, modules_to_save=["merger"])),
+    "qwen3-vl": ("qwen3-vl", dict(target_modules=LANGUAGE, modules_to_save=["merger", "deepstack_merger_list.0", "deepstack_merger_list.1"])),
     "text": ("llama", dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])),
 }
 
@@ -69,10 +74,12 @@ def save_adapter(model, folder, base):
 
 
 def load_base(base):
-    cls = LlavaForConditionalGeneration if base.startswith("llava") else LlamaForCausalLM
     folder = ROOT / "models" / base
     golden = load_file(folder / "golden.safetensors")
-    batch = {k: golden[k] for k in ("input_ids", "attention_mask", "labels", "pixel_values") if k in golden}
+    cls = AutoModelForImageTextToText if "pixel_values" in golden else AutoModelForCausalLM
+    batch = {k: golden[k] for k in ("input_ids", "attention_mask", "labels", "pixel_values", "image_grid_thw") if k in golden}
+    if "image_grid_thw" in batch:
+        batch |= mm_types(batch["input_ids"])
     return cls.from_pretrained(folder), batch, load_file(folder / "model.safetensors")
 
 

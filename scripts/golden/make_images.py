@@ -6,10 +6,12 @@ from transformers import (CLIPImageProcessor, CLIPImageProcessorPil, LlavaImageP
                           LlavaNextImageProcessor, LlavaNextImageProcessorPil, LlavaNextProcessor, SiglipImageProcessor,
                           SiglipImageProcessorPil)
 from transformers.image_processing_utils import select_best_resolution
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
 from tiny import ROOT, SEED, VERSIONS, case_folder, write_golden, write_json
 
 SIZES = [(30, 50), (61, 25), (100, 37), (28, 28), (41, 40), (17, 90), (3, 5)]   # height, width
+EXTREMES = [(1, 1), (1, 200)]
 EDGE, PATCH = 28, 7
 PINPOINTS = [[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]]                   # height, width
 REAL_PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
@@ -50,9 +52,19 @@ def anyres_table(edge, patch, pinpoints, count, largest, special=()):
     return {"image_size": edge, "patch_size": patch, "grid_pinpoints": pinpoints, "rows": rows}
 
 
+def smart_resize_table():
+    """Rows [height, width, block, min_pixels, max_pixels, new height, new width] of Qwen-VL's resizing."""
+    rng, rows = np.random.Generator(np.random.PCG64(SEED)), []
+    for block, least, most in ((28, 56 * 56, 28 * 28 * 1280), (28, 3136, 12845056), (32, 65536, 16777216), (8, 256, 1536), (28, 784, 784)):
+        sizes = [tuple(int(round(3000 ** u)) for u in rng.uniform(0.35, 1, 2)) for _ in range(60)]
+        sizes += [(1, 1), (1, 200), (200, 1), (14, 42), (70, 98), (2800, 14), (block // 2, 3 * block // 2)]
+        rows += [[h, w, block, least, most, *smart_resize(h, w, block, least, most)] for h, w in sizes if max(h, w) <= 200 * min(h, w)]
+    return rows
+
+
 def main():
     folder = case_folder("images")
-    for size in SIZES:
+    for size in SIZES + EXTREMES:
         Image.fromarray(picture(*size)).save(path(*size), optimize=True)
     images = [Image.open(path(*size)) for size in SIZES]
     tensors, facts = {}, {"files": [path(*s).name for s in SIZES], "sizes": SIZES, "torchvision_difference": {}}
@@ -74,6 +86,7 @@ def main():
     write_json(folder / "anyres.json", {"seed": SEED, "versions": VERSIONS, "columns": ["height", "width", "best_height", "best_width", "tokens"],
                "tables": [anyres_table(336, 14, REAL_PINPOINTS, 400, 3000, special),
                           anyres_table(EDGE, PATCH, PINPOINTS, 100, 300)]})
+    write_json(folder / "smart_resize.json", {"seed": SEED, "versions": VERSIONS, "rows": smart_resize_table()})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 import copy
 import json
 
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM)
 
 from tiny import TEXT, Rows, case_folder, forward_and_gradients, greedy, randomize, save_model, write_golden
 
@@ -24,9 +25,11 @@ CASES = {
     # tied, one kv head, layer 1 of 3 and up slide over 6 tokens
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**TEXT | dict(num_hidden_layers=3, num_key_value_heads=1), tie_word_embeddings=True,
                                             use_sliding_window=True, sliding_window=6, max_window_layers=1)),
+    # norms of queries and keys over a head, whose size is not hidden / heads
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**TEXT, head_dim=12)),
     "mistral": (MistralForCausalLM, MistralConfig(**TEXT, sliding_window=8)),
 }
-GRADIENTS = ("llama", "qwen2", "mistral")
+GRADIENTS = ("llama", "qwen2", "qwen3", "mistral")
 
 
 def old_style(folder):

@@ -9,10 +9,11 @@ import torch
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import LlavaForConditionalGeneration, get_scheduler
+from transformers import AutoModelForImageTextToText, get_scheduler
 from transformers.trainer_pt_utils import get_parameter_names
 
 from make_adapters import LANGUAGE, adapter_key, save_adapter, seeded_adapter
+import make_qwen_vl
 from make_llava import N, pixels
 from tiny import ROOT, SEED, VERSIONS, Rows, case_folder, file_key, from_8bit, nearest_8bit, write_golden, write_json
 
@@ -30,9 +31,15 @@ CASES = {
     "projector": dict(trained=["multi_modal_projector"], weight_decay=0.0),
     "components": dict(trained=TUNED + ["vision_tower"], schedule="linear",
                        rates={"vision_tower": 2e-4, "multi_modal_projector": 2e-3}),
-}
-# Trainer.get_decay_parameter_names
-NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm(?:$|\.)"]
+} | {f"{base}-{kind}": settings | dict(base=base, micro_batches=f"training/{base}") for base in ("qwen2-vl", "qwen2.5-vl", "qwen3-vl")
+     for kind, settings in (
+    ("lora", dict(lora=True)), ("qlora", dict(lora=True, quantized="nf4")),
+    ("components", dict(trained=TUNED + ["vision_tower"], schedule="linear",
+                        rates={"vision_tower": 2e-4, "multi_modal_projector": 2e-3})))}
+PROJECTOR = {"qwen2-vl": ["merger"], "qwen2.5-vl": ["merger"],
+             "qwen3-vl": ["merger", "deepstack_merger_list.0", "deepstack_merger_list.1"]}      # as PEFT names it; others: multi_modal_projector
+# Trainer.get_decay_parameter_names, and the RMS norms of Qwen2.5-VL's tower, which it does not know by their names
+NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)(?:norm[0-9]*|ln_q)(?:$|\.)", r"_norm(?:$|\.)"]
 
 
 def micro_batches():
@@ -54,6 +61,8 @@ def micro_batches():
 
 
 def component(name):
+    """Of a parameter; Qwen-VL's merger is the projector, the rest of `visual` the tower."""
+    name = re.sub(r"visual\.(merger|deepstack_merger_list)\.", "multi_modal_projector.", name).replace("visual.", "vision_tower.")
     return next(c for c in ("language_model", "lm_head", "multi_modal_projector", "vision_tower") if re.search(rf"(^|\.){c}\.", name))
 
 
@@ -83,7 +92,8 @@ def train(model, settings, batches, on_gradients=lambda step: None):
         loss = 0.0
         for batch in group:
             with autocast:
-                part = model(**batch, num_items_in_batch=tokens).loss
+                derived = make_qwen_vl.mm_types(batch["input_ids"]) if "image_grid_thw" in batch else {}
+                part = model(**batch, **derived, num_items_in_batch=tokens).loss
             if part.requires_grad:
                 part.backward()
             loss += part.item()
@@ -116,11 +126,11 @@ def make(case, settings, batches):
     folder = case_folder("training", case)
     base = ROOT / "models" / settings["base"]
     keys = load_file(base / "model.safetensors")
-    model = LlavaForConditionalGeneration.from_pretrained(base)
+    model = AutoModelForImageTextToText.from_pretrained(base)
     if settings.get("lora"):
-        lora = LoraConfig(r=4, lora_alpha=8, target_modules=LANGUAGE, modules_to_save=["multi_modal_projector"])
+        lora = LoraConfig(r=4, lora_alpha=8, target_modules=LANGUAGE, modules_to_save=PROJECTOR.get(settings["base"], ["multi_modal_projector"]))
         save_adapter(seeded_adapter(model, lora, "lora"), folder / "init", settings["base"])
-        model = LlavaForConditionalGeneration.from_pretrained(base)
+        model = AutoModelForImageTextToText.from_pretrained(base)
         if settings.get("quantized"):
             quantize_language_model(model, settings["quantized"])
         model = PeftModel.from_pretrained(model, folder / "init", is_trainable=True)
@@ -169,11 +179,17 @@ def make_schedules():
 
 
 def main():
-    batches = list(micro_batches())
-    save_file({f"{i}.{k}": v for i, b in enumerate(batches) for k, v in b.items()}, case_folder("training") / "micro_batches.safetensors",
-              metadata={"format": "pt"})
+    case_folder("training")
+    made = {}
     for case, settings in CASES.items():
-        make(case, DEFAULTS | settings, batches)
+        settings = DEFAULTS | settings
+        place = settings.get("micro_batches", "training")
+        if place not in made:
+            made[place] = list(micro_batches() if place == "training" else make_qwen_vl.micro_batches(settings["base"]))
+            (ROOT / place).mkdir(exist_ok=True)
+            save_file({f"{i}.{k}": v for i, b in enumerate(made[place]) for k, v in b.items()}, ROOT / place / "micro_batches.safetensors",
+                      metadata={"format": "pt"})
+        make(case, settings, made[place])
     make_schedules()
 
 

@@ -73,7 +73,7 @@ def randomize(model, case):
     """Fills every parameter from a stream named after it: outputs and gradients far from degenerate."""
     for name, p in model.named_parameters():
         values = torch.randn(p.shape, generator=generator(case, name))
-        norm = "norm" in name or "layrnorm" in name
+        norm = "norm" in name or "layrnorm" in name or "ln_q" in name
         if norm and name.endswith("weight"):
             values = 1 + 0.2 * values
         elif name.endswith("bias") or p.dim() < 2:
@@ -93,7 +93,7 @@ def randomize(model, case):
 def file_key(name, keys):
     """A parameter's name in memory -> its name in the model.safetensors that save_pretrained wrote."""
     candidates = [name, name.removeprefix("model."), name.replace("model.language_model.", "language_model.model."),
-                  "language_model." + name]
+                  "language_model." + name, name.replace("model.language_model.", "model.")]
     return next(c for c in candidates if c in keys)
 
 
@@ -140,15 +140,16 @@ def forward_and_gradients(model, batch, keys, gradients=True):
     return tensors, facts
 
 
-def greedy(model, prompts, max_new_tokens, images=None, fresh=False, **options):
+def greedy(model, prompts, max_new_tokens, images=None, fresh=False, derived=lambda ids: {}, **options):
     """Greedy tokens (stop token included) of every prompt: singly, then left-padded in one batch, which must agree.
-    images: per prompt the keyword tensors of its pictures, rows in picture order. fresh: a new copy of the model each time."""
+    images: per prompt the keyword tensors of its pictures, rows in picture order. fresh: a new copy of the model each time.
+    derived: keyword tensors that follow from the ids."""
     images = images or [{} for _ in prompts]
 
     def run(ids, mask, pictures):
         net = copy.deepcopy(model) if fresh else model
         out = net.generate(input_ids=ids, attention_mask=mask, max_new_tokens=max_new_tokens, do_sample=False,
-                           pad_token_id=0, output_scores=True, return_dict_in_generate=True, **pictures, **options)
+                           pad_token_id=0, output_scores=True, return_dict_in_generate=True, **pictures, **derived(ids), **options)
         new, stops = out.sequences[:, ids.shape[1]:], net.generation_config.eos_token_id
         stops = stops if isinstance(stops, list) else [stops]
         rows = []

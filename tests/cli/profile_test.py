@@ -9,8 +9,10 @@ import time
 
 import program
 import tiny
+import tiny_qwen
 
 LENGTH = 1400  # of an answer, in tokens
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
 
 class Profile(program.Case):
@@ -111,6 +113,36 @@ class Profile(program.Case):
             with self.subTest(name):
                 self.check_training(name, command, images, **sections)
 
+    def test_families(self):
+        lora = {"r": 4, "target_modules": "all-linear", "dropout": 0.1}
+        bf16 = {"compute": "bf16", "parameters": "bf16"}
+        tiny.write_png(self.images / "64 tokens.png", 8 * tiny_qwen.BLOCK, 8 * tiny_qwen.BLOCK, 1)  # as many as the folders' limit
+        rows = [{"id": str(i), "conversations": [tiny.turn("human", "<image><image>what"), tiny.turn("gpt", "a" * 900)], "image": ["64 tokens.png"] * 2}
+                for i in range(4)]
+        tiny.write_json(self.dir / "families.json", rows)
+        for family in FAMILIES:
+            model = {"path": str(tiny_qwen.write_model(self.dir / family, family))}
+            data = {"train": [str(self.dir / "families.json")]}
+            for name, command, sections in [
+                ("lora", "lora-finetune", {"lora": {**lora, "vision_target_modules": ["qkv"]}}),
+                ("lora bf16 checkpointing", "lora-finetune", {"lora": lora, "precision": bf16, "memory": {"checkpointing": "full"}}),
+                ("qlora", "lora-finetune", {"lora": lora, "quantization": {"bits": 4}}),
+                ("everything trained", "pretrain", {"freeze": {"language_model": False, "vision_tower": False},
+                                                    "memory": {"checkpointing": "full", "vision_checkpointing": "full"}}),
+                ("lora from a cache", "lora-finetune", {"lora": lora, "data": {"embedding_cache": str(self.dir / "family-embeddings")}}),
+            ]:
+                with self.subTest(f"{family} {name}"):
+                    self.check_training(f"{family} {name}", command, 0, model=model, **{**sections, "data": {**data, **sections.get("data", {})}})
+            with self.subTest(f"{family} infer"):
+                run = self.dir / f"infer-{family}"
+                recipe = {"model": model, "generation": {"max_new_tokens": 20}, "output": {"dir": str(run)},
+                          "precision": {"compute": "fp32", "parameters": "fp32"}}
+                path = self.write_recipe(f"infer-{family}.json", recipe)
+                answer = program.run("infer", "--recipe", path, "--json", "--image", self.images / "64 tokens.png", "--prompt", "word " * 50).expect(0).json()
+                self.assertEqual(answer["completion_tokens"], 20)
+                self.compare(family, self.predict(path, "infer", f"generation.prompt_tokens={answer['prompt_tokens']}"),
+                             json.loads((run / "memory.json").read_text()))
+
     def test_packing(self):
         lora = {"r": 4, "target_modules": "all-linear", "dropout": 0.1}
         for name, command, images, sections in [
@@ -208,7 +240,7 @@ class Profile(program.Case):
         self.assertEqual(out.returncode, 0, out.stderr)
         ratios = {figure["name"]: figure["ratio"] for figure in map(json.loads, out.stdout.splitlines())}
         single = {name: ratio for name, ratio in ratios.items() if "prompt of" in name and "GPUs" not in name}
-        self.assertEqual(len(single), 12)
+        self.assertEqual(len(single), 16)
         for name, ratio in {**single, "torchtune": ratios["peak torchtune llama-3.2-3B"]}.items():
             self.assertAlmostEqual(ratio, 1, delta=0.02, msg=name)
         grown = {name: ratio for name, ratio in ratios.items() if "from" in name and "GPUs" not in name}

@@ -116,7 +116,7 @@ def write_parts(folder, model):
     return folder / "language", folder / "tower", folder / "projector.safetensors"
 
 
-def write_tokenizer(folder):
+def write_tokenizer(folder, specials=SPECIALS):
     # GPT-2's alphabet: printable bytes stand for themselves, the others for characters from 256 on.
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     shown = {byte: chr(byte) for byte in printable}
@@ -128,7 +128,7 @@ def write_tokenizer(folder):
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "pre_tokenizer": byte_level,
         "post_processor": None, "decoder": byte_level,
         "added_tokens": [{"id": FIRST_SPECIAL + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
-                          "normalized": False, "special": True} for i, text in enumerate(SPECIALS)],
+                          "normalized": False, "special": True} for i, text in enumerate(specials)],
         "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
                   "fuse_unk": False, "byte_fallback": False, "ignore_merges": False, "vocab": vocab,
                   "merges": [" ".join(merge) for merge in MERGES]}})
@@ -136,61 +136,68 @@ def write_tokenizer(folder):
                                                   "pad_token": "<pad>"})
 
 
-def random_weights(seed):
-    noise = random.Random(seed)
-    tensors = {}
+class Weights:
+    """Random tensors under their names, drawn one after the other."""
 
-    def normal(name, *shape, std=0.2, mean=0.0):
+    def __init__(self, seed):
+        self.noise, self.tensors = random.Random(seed), {}
+
+    def normal(self, name, *shape, std=0.2, mean=0.0):
         size = 1
         for n in shape:
             size *= n
-        tensors[name] = (list(shape), [noise.gauss(mean, std) for _ in range(size)])
+        self.tensors[name] = (list(shape), [self.noise.gauss(mean, std) for _ in range(size)])
 
-    def linear(name, rows, columns, bias):
-        normal(name + ".weight", rows, columns)
+    def linear(self, name, rows, columns, bias):
+        self.normal(name + ".weight", rows, columns)
         if bias:
-            normal(name + ".bias", rows, std=0.05)
+            self.normal(name + ".bias", rows, std=0.05)
 
-    def norm(name, size, bias):
-        normal(name + ".weight", size, mean=1.0, std=0.05)
+    def norm(self, name, size, bias):
+        self.normal(name + ".weight", size, mean=1.0, std=0.05)
         if bias:
-            normal(name + ".bias", size, std=0.05)
+            self.normal(name + ".bias", size, std=0.05)
 
-    normal("language_model.model.embed_tokens.weight", VOCAB, HIDDEN, std=0.5)
-    for layer in range(LAYERS):
-        at = f"language_model.model.layers.{layer}."
-        norm(at + "input_layernorm", HIDDEN, False)
-        norm(at + "post_attention_layernorm", HIDDEN, False)
-        linear(at + "self_attn.q_proj", HEADS * HEAD_DIM, HIDDEN, False)
-        linear(at + "self_attn.k_proj", KV_HEADS * HEAD_DIM, HIDDEN, False)
-        linear(at + "self_attn.v_proj", KV_HEADS * HEAD_DIM, HIDDEN, False)
-        linear(at + "self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM, False)
-        linear(at + "mlp.gate_proj", INTERMEDIATE, HIDDEN, False)
-        linear(at + "mlp.up_proj", INTERMEDIATE, HIDDEN, False)
-        linear(at + "mlp.down_proj", HIDDEN, INTERMEDIATE, False)
-    norm("language_model.model.norm", HIDDEN, False)
-    normal("language_model.lm_head.weight", VOCAB, HIDDEN, std=0.5)
-    head = tensors["language_model.lm_head.weight"][1]
-    for token in range(VOCAB):
-        if not (32 <= token < 127 or 256 <= token < FIRST_SPECIAL):
-            head[token * HIDDEN:(token + 1) * HIDDEN] = [0.0] * HIDDEN
+    def language_model(self, prefix, head, first_special=FIRST_SPECIAL, bias=False):
+        self.normal(prefix + "embed_tokens.weight", VOCAB, HIDDEN, std=0.5)
+        for layer in range(LAYERS):
+            at = f"{prefix}layers.{layer}."
+            self.norm(at + "input_layernorm", HIDDEN, False)
+            self.norm(at + "post_attention_layernorm", HIDDEN, False)
+            self.linear(at + "self_attn.q_proj", HEADS * HEAD_DIM, HIDDEN, bias)
+            self.linear(at + "self_attn.k_proj", KV_HEADS * HEAD_DIM, HIDDEN, bias)
+            self.linear(at + "self_attn.v_proj", KV_HEADS * HEAD_DIM, HIDDEN, bias)
+            self.linear(at + "self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM, False)
+            self.linear(at + "mlp.gate_proj", INTERMEDIATE, HIDDEN, False)
+            self.linear(at + "mlp.up_proj", INTERMEDIATE, HIDDEN, False)
+            self.linear(at + "mlp.down_proj", HIDDEN, INTERMEDIATE, False)
+        self.norm(prefix + "norm", HIDDEN, False)
+        self.normal(head, VOCAB, HIDDEN, std=0.5)
+        rows = self.tensors[head][1]
+        for token in range(VOCAB):
+            if not (32 <= token < 127 or 256 <= token < first_special):
+                rows[token * HIDDEN:(token + 1) * HIDDEN] = [0.0] * HIDDEN
 
-    linear("multi_modal_projector.linear_1", HIDDEN, VISION_HIDDEN, True)
-    linear("multi_modal_projector.linear_2", HIDDEN, HIDDEN, True)
-    normal("vision_tower.embeddings.class_embedding", VISION_HIDDEN)
-    normal("vision_tower.embeddings.patch_embedding.weight", VISION_HIDDEN, 3, PATCH, PATCH)
-    normal("vision_tower.embeddings.position_embedding.weight", IMAGE_TOKENS + 1, VISION_HIDDEN)
-    norm("vision_tower.pre_layrnorm", VISION_HIDDEN, True)
-    norm("vision_tower.post_layernorm", VISION_HIDDEN, True)
+
+def random_weights(seed):
+    weights = Weights(seed)
+    weights.language_model("language_model.model.", "language_model.lm_head.weight")
+    weights.linear("multi_modal_projector.linear_1", HIDDEN, VISION_HIDDEN, True)
+    weights.linear("multi_modal_projector.linear_2", HIDDEN, HIDDEN, True)
+    weights.normal("vision_tower.embeddings.class_embedding", VISION_HIDDEN)
+    weights.normal("vision_tower.embeddings.patch_embedding.weight", VISION_HIDDEN, 3, PATCH, PATCH)
+    weights.normal("vision_tower.embeddings.position_embedding.weight", IMAGE_TOKENS + 1, VISION_HIDDEN)
+    weights.norm("vision_tower.pre_layrnorm", VISION_HIDDEN, True)
+    weights.norm("vision_tower.post_layernorm", VISION_HIDDEN, True)
     for layer in range(VISION_LAYERS):
         at = f"vision_tower.encoder.layers.{layer}."
-        norm(at + "layer_norm1", VISION_HIDDEN, True)
-        norm(at + "layer_norm2", VISION_HIDDEN, True)
+        weights.norm(at + "layer_norm1", VISION_HIDDEN, True)
+        weights.norm(at + "layer_norm2", VISION_HIDDEN, True)
         for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-            linear(at + "self_attn." + name, VISION_HIDDEN, VISION_HIDDEN, True)
-        linear(at + "mlp.fc1", VISION_INTERMEDIATE, VISION_HIDDEN, True)
-        linear(at + "mlp.fc2", VISION_HIDDEN, VISION_INTERMEDIATE, True)
-    return tensors
+            weights.linear(at + "self_attn." + name, VISION_HIDDEN, VISION_HIDDEN, True)
+        weights.linear(at + "mlp.fc1", VISION_INTERMEDIATE, VISION_HIDDEN, True)
+        weights.linear(at + "mlp.fc2", VISION_HIDDEN, VISION_INTERMEDIATE, True)
+    return weights.tensors
 
 
 def turn(speaker, text):

@@ -35,7 +35,9 @@ TEST(Processor, EqualsTransformers) {
     const auto processor = ImageProcessor::parse(c["config"].dump(), "config");
     const ProcessedImage out = processor.process(image);
     EXPECT_EQ((std::vector<int>{out.tiles, 3, out.height, out.width}), c["shape"].get<std::vector<int>>()) << c;
-    EXPECT_EQ(out.tiles, processor.num_tiles(image.size()));
+    const PictureShape shape = processor.shape_of(image.size());
+    EXPECT_EQ(out.tiles, shape.tiles);
+    EXPECT_EQ((ImageSize{out.width, out.height}), (ImageSize{shape.width, shape.height}));
     EXPECT_EQ((ImageSize{out.width, out.height}), processor.tile_size());
     EXPECT_EQ(out.original, image.size());
     std::vector<float> values(out.pixels.size());

@@ -11,12 +11,12 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string without_prefix(const std::string& name) {
+std::string without_prefix(const std::string& name, PartKind kind) {
   constexpr std::string_view kPrefix = "base_model.model.";
-  return canonical_tensor_name(name.substr(kPrefix.size()), PartKind::kWhole);
+  return canonical_tensor_name(name.substr(kPrefix.size()), kind);
 }
 
-std::unique_ptr<LlavaModel> with_adapter(const std::string& base, const fs::path& dir) {
+std::unique_ptr<VlmModel> with_adapter(const std::string& base, const fs::path& dir) {
   auto model = load_model(golden_path("models/" + base));
   load_adapter(*model, dir);
   return model;
@@ -41,7 +41,8 @@ TEST_P(Adapter, LogitsLossAndGradients) {
   expect_logits(forward_logits(*model, batch), golden_, batch);
   std::map<std::string, Tensor> plain, again;
   EXPECT_NEAR(forward_loss(*model, batch, &plain), golden_.number("loss"), kLossTolerance * golden_.number("loss"));
-  expect_gradients(plain, golden_, without_prefix);
+  expect_gradients(plain, golden_,
+                   [&](const std::string& name) { return without_prefix(name, model->config().whole()); });
   // The base is frozen, so a recomputed block gets its gradient through its input alone.
   forward_loss(*model, batch, &again, {.training = true, .language_checkpointing = true, .vision_checkpointing = true});
   for (const auto& [name, gradient] : plain)
@@ -57,7 +58,7 @@ TEST_P(Adapter, MergedWeights) {
   model->visit([&](const std::string& name, Tensor& tensor) { tensors[name] = tensor; });
   size_t compared = 0;
   for (const auto& name : golden_.names("merged.")) {
-    const auto found = tensors.find(canonical_tensor_name(name, PartKind::kWhole));
+    const auto found = tensors.find(canonical_tensor_name(name, model->config().whole()));
     if (found == tensors.end()) {
       EXPECT_TRUE(name.starts_with("vision_tower.encoder.layers.2."))
           << name;  // behind the selected state: never loaded
@@ -77,7 +78,7 @@ TEST_P(Adapter, WrittenMergedModelReadsAgain) {
   merge_adapter(*model);
   const WrittenFolder folder("merged", GetParam());
   fs::copy_file(dir / "config.json", folder.path() / "config.json", fs::copy_options::overwrite_existing);
-  export_weights(*model, {{Checkpoint::open(dir), PartKind::kWhole}}, folder.path(), torch::kFloat, 0);
+  export_weights(*model, {{Checkpoint::open(dir), model->config().whole()}}, folder.path(), torch::kFloat, 0);
   const auto batch = read_batch(inputs_, model->config());
   EXPECT_TRUE(torch::equal(forward_logits(*load_model(folder.path()), batch), forward_logits(*model, batch)));
 }
@@ -112,10 +113,11 @@ TEST_P(Adapter, WrittenFilesReadAgain) {
 INSTANTIATE_TEST_SUITE_P(Goldens, Adapter,
                          testing::Values("list", "regex-projector", "regex-projector-old", "patterns", "rslora", "head",
                                          "embeddings-and-head", "all-linear", "vision", "layers", "siglip-qwen2",
-                                         "text"),
+                                         "qwen2-vl", "qwen2-vl-vision", "qwen2.5-vl", "qwen3-vl", "text"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
                            return name;
                          });
 

@@ -8,7 +8,8 @@
 #include <set>
 
 #include "lib/base/files.h"
-#include "lib/image/anyres.h"
+#include "lib/models/qwen_vl/config.h"
+#include "lib/models/vlm/positions.h"
 
 namespace vlmtune::test {
 
@@ -28,6 +29,7 @@ Golden::Golden(const std::string& folder) : json_(std::make_unique<Json>()) {
     dir = dir.parent_path() / json_->value["same_as"].get<std::string>();
     json_->value = nlohmann::json::parse(read_file(dir / "golden.json"));
   }
+  source_ = dir.filename().string();
   if (fs::exists(dir / "golden.safetensors")) tensors_ = Checkpoint::open_file(dir / "golden.safetensors");
 }
 Golden::~Golden() = default;
@@ -62,9 +64,9 @@ std::vector<std::string> Golden::names(const std::string& prefix) const {
   return names;
 }
 
-std::unique_ptr<LlavaModel> load_model(const fs::path& dir, const WeightOptions& options) {
-  auto model = std::make_unique<LlavaModel>(read_llava_config(dir, std::nullopt, {}));
-  load_weights(*model, {{Checkpoint::open(dir), PartKind::kWhole}}, options);
+std::unique_ptr<VlmModel> load_model(const fs::path& dir, const WeightOptions& options) {
+  auto model = std::make_unique<VlmModel>(read_vlm_config(dir, std::nullopt, {}));
+  load_weights(*model, {{Checkpoint::open(dir), model->config().whole()}}, options);
   model->visit([&](const std::string& name, Tensor& tensor) { tensor.requires_grad_(options.is_trained(name)); });
   return model;
 }
@@ -75,59 +77,94 @@ WeightOptions train_everything() {
   return options;
 }
 
-ImageInputs read_images(const Golden& golden, const LlavaConfig& config, const std::vector<int64_t>& rows,
+namespace {
+
+/// blockwise_patches backwards, one frame kept: [P, C * t * p * p] -> [1, C, h, w].
+Tensor pixels_of_patches(const Tensor& patches, const Tensor& grid, const QwenVlVisionConfig& c) {
+  const int64_t m = c.merge_size, p = c.patch_size, rows = grid[1].item<int64_t>() / m,
+                columns = grid[2].item<int64_t>() / m;
+  return patches.reshape({rows, columns, m, m, c.in_channels, c.temporal_patch_size, p, p})
+      .select(5, 0)
+      .permute({4, 0, 2, 5, 1, 3, 6})
+      .reshape({1, c.in_channels, rows * m * p, columns * m * p});
+}
+
+}  // namespace
+
+std::vector<int64_t> all_rows(const Tensor& tensor) {
+  std::vector<int64_t> rows(static_cast<size_t>(tensor.size(0)));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+ImageInputs images_of_patches(const Tensor& pixel_values, const Tensor& grids, const std::vector<int64_t>& rows,
+                              const VlmConfig& config) {
+  std::vector<int64_t> counts;
+  for (int64_t i = 0; i < grids.size(0); ++i) counts.push_back(grids[i].prod().item<int64_t>());
+  const auto patches = pixel_values.split_with_sizes(counts, 0);
+  ImageInputs images;
+  for (const int64_t row : rows) {
+    images.pixels.push_back(pixels_of_patches(patches[static_cast<size_t>(row)], grids[row],
+                                              dynamic_cast<const QwenVlVisionConfig&>(*config.vision)));
+    images.shapes.push_back({.original = {},
+                             .tiles = 1,
+                             .height = static_cast<int>(images.pixels.back().size(2)),
+                             .width = static_cast<int>(images.pixels.back().size(3))});
+  }
+  return images;
+}
+
+ImageInputs read_images(const Golden& golden, const VlmConfig& config, const std::vector<int64_t>& rows,
                         const std::string& prefix) {
   ImageInputs images;
   if (rows.empty()) return images;
   const auto pixels = golden.tensor(prefix + "pixel_values");
-  std::vector<Tensor> tiles;
+  if (golden.has_tensor(prefix + "image_grid_thw"))
+    return images_of_patches(pixels, golden.tensor(prefix + "image_grid_thw"), rows, config);
+  const auto processor = config.vision->default_processor();
   for (const int64_t row : rows) {
-    const int side = static_cast<int>(config.vision->image_size);
-    images.sizes.push_back({.width = side, .height = side});
-    images.num_tiles.push_back(1);
-    if (!config.is_next()) {
-      tiles.push_back(pixels[row].unsqueeze(0));
-      continue;
+    auto original = processor.tile_size();
+    if (golden.has_tensor("image_sizes")) {
+      const auto size = golden.tensor("image_sizes")[row];
+      original = {.width = size[1].item<int>(), .height = size[0].item<int>()};
     }
-    const auto size = golden.tensor("image_sizes")[row];
-    images.sizes.back() = {.width = size[1].item<int>(), .height = size[0].item<int>()};
-    images.num_tiles.back() = anyres_layout(images.sizes.back(), config.grid_pinpoints, side,
-                                            static_cast<int>(config.vision->patches_per_side()))
-                                  .num_tiles();
-    tiles.push_back(pixels[row].narrow(0, 0, images.num_tiles.back()));
+    images.shapes.push_back(processor.shape_of(original));
+    images.pixels.push_back(golden.has_tensor("image_sizes") ? pixels[row].narrow(0, 0, images.shapes.back().tiles)
+                                                             : pixels[row].unsqueeze(0));
   }
-  images.pixels = torch::cat(tiles, 0);
   return images;
 }
 
-Batch read_batch(const Golden& golden, const LlavaConfig& config, const std::string& prefix) {
+Batch read_batch(const Golden& golden, const VlmConfig& config, const std::string& prefix) {
   Batch batch{golden.tensor(prefix + "input_ids"),
               golden.tensor(prefix + "attention_mask"),
               golden.tensor(prefix + "labels"),
               {}};
   if (!golden.has_tensor(prefix + "pixel_values")) return batch;
-  std::vector<int64_t> rows(static_cast<size_t>(golden.tensor(prefix + "pixel_values").size(0)));
-  std::iota(rows.begin(), rows.end(), 0);
-  batch.images = read_images(golden, config, rows, prefix);
+  const auto per_picture = golden.has_tensor(prefix + "image_grid_thw") ? "image_grid_thw" : "pixel_values";
+  batch.images = read_images(golden, config, all_rows(golden.tensor(prefix + per_picture)), prefix);
   return batch;
 }
 
-Tensor forward_logits(const LlavaModel& model, const Batch& batch, torch::ScalarType type) {
+Tensor forward_logits(const VlmModel& model, const Batch& batch, torch::ScalarType type) {
   const torch::NoGradGuard no_grad;
-  const auto embeds = model.embed(batch.ids, batch.images, type, {});
-  return model.logits(model.language_model().forward(
-      embeds, {.positions = torch::arange(batch.ids.size(1)).unsqueeze(0), .left_padding = {}}));
+  const auto in = model.embed(batch.ids, batch.images, type, {});
+  return model.logits(
+      model.language_model().forward(in.tokens, {.positions = model.positions(batch.ids, batch.images.shapes, {}),
+                                                 .left_padding = {},
+                                                 .deepstack = in.deepstack}));
 }
 
-double forward_loss(LlavaModel& model, const Batch& batch, std::map<std::string, Tensor>* gradients,
+double forward_loss(VlmModel& model, const Batch& batch, std::map<std::string, Tensor>* gradients,
                     const TrainingMode& mode, int64_t chunk) {
   const auto tokens = (batch.labels.narrow(1, 1, batch.labels.size(1) - 1) != -100).sum().item<int64_t>();
-  const auto embeds = model.embed(batch.ids, batch.images, torch::kFloat, mode);
+  const auto in = model.embed(batch.ids, batch.images, torch::kFloat, mode);
   const auto hidden =
-      model.language_model().forward(embeds, {.positions = torch::arange(batch.ids.size(1)).unsqueeze(0),
-                                              .left_padding = {},
-                                              .training = mode.training,
-                                              .recompute = mode.language_checkpointing});
+      model.language_model().forward(in.tokens, {.positions = model.positions(batch.ids, batch.images.shapes, {}),
+                                                 .left_padding = {},
+                                                 .deepstack = in.deepstack,
+                                                 .training = mode.training,
+                                                 .recompute = mode.language_checkpointing});
   const auto loss = model.loss_sum(hidden, batch.labels, chunk) / static_cast<double>(tokens);
   if (gradients == nullptr) return loss.item<double>();
   model.visit([](const std::string&, Tensor& tensor) { tensor.mutable_grad() = Tensor(); });
@@ -187,7 +224,7 @@ void expect_gradients(const std::map<std::string, Tensor>& found, const Golden& 
   std::cout << fmt::format("{:>10.2e}  gradients ({}), worst {}\n", worst, compared.size(), where);
 }
 
-std::vector<std::vector<int64_t>> greedy(const LlavaModel& model, const Golden& golden,
+std::vector<std::vector<int64_t>> greedy(const VlmModel& model, const Golden& golden,
                                          const std::vector<GenerateCase>& prompts,
                                          const std::vector<int64_t>& stop_ids) {
   const torch::NoGradGuard no_grad;
@@ -198,23 +235,23 @@ std::vector<std::vector<int64_t>> greedy(const LlavaModel& model, const Golden& 
     steps = std::max(steps, prompt.max_new_tokens);
   }
   auto ids = torch::zeros({rows, longest}, torch::kLong);
-  auto positions = torch::zeros({rows, longest}, torch::kLong);
   std::vector<int64_t> padding, pictures;
   for (int64_t row = 0; row < rows; ++row) {
     const auto& prompt = prompts[static_cast<size_t>(row)];
     const auto length = static_cast<int64_t>(prompt.input_ids.size());
     ids[row].narrow(0, longest - length, length).copy_(torch::tensor(prompt.input_ids, torch::kLong));
-    positions[row].narrow(0, longest - length, length).copy_(torch::arange(length));
     padding.push_back(longest - length);
     pictures.insert(pictures.end(), prompt.images.begin(), prompt.images.end());
   }
   KvCache cache(model.config().text.num_hidden_layers);
   std::vector<std::vector<int64_t>> answers(prompts.size());
   std::vector<bool> done(prompts.size());
-  auto embeds = model.embed(ids, read_images(golden, model.config(), pictures), torch::kFloat, {});
+  const auto images = read_images(golden, model.config(), pictures);
+  auto positions = model.positions(ids, images.shapes, padding);
+  auto in = model.embed(ids, images, torch::kFloat, {});
   for (int64_t step = 0; step < steps; ++step) {
-    const auto hidden =
-        model.language_model().forward(embeds, {.positions = positions, .left_padding = padding, .cache = &cache});
+    const auto hidden = model.language_model().forward(
+        in.tokens, {.positions = positions, .left_padding = padding, .deepstack = in.deepstack, .cache = &cache});
     auto logits = model.logits(hidden.select(1, hidden.size(1) - 1));  // [B, V]
     for (size_t row = 0; row < prompts.size(); ++row) {
       if (prompts[row].repetition_penalty == 1) continue;
@@ -232,8 +269,8 @@ std::vector<std::vector<int64_t>> greedy(const LlavaModel& model, const Golden& 
       done[row] = std::count(stop_ids.begin(), stop_ids.end(), answers[row].back()) > 0 ||
                   static_cast<int64_t>(answers[row].size()) == prompts[row].max_new_tokens;
     }
-    embeds = model.language_model().embed(best.unsqueeze(1), torch::kFloat);
-    positions = positions.select(1, positions.size(1) - 1).unsqueeze(1) + 1;
+    in = {model.language_model().embed(best.unsqueeze(1), torch::kFloat)};
+    positions = next_positions(positions);
   }
   return answers;
 }

@@ -32,6 +32,8 @@ class Golden {
  public:
   explicit Golden(const std::string& folder);
   ~Golden();
+  /// The name of the folder whose values hold.
+  const std::string& source() const { return source_; }
   bool has(const std::string& key) const;
   double number(const std::string& key) const;
   std::string text(const std::string& key) const;
@@ -47,6 +49,7 @@ class Golden {
  private:
   struct Json;
   std::unique_ptr<Json> json_;
+  std::string source_;
   std::optional<Checkpoint> tensors_;
 };
 
@@ -56,18 +59,26 @@ struct Batch {
 };
 
 /// Model `models/<name>`, or `parts` of it; see load_weights.
-std::unique_ptr<LlavaModel> load_model(const fs::path& dir, const WeightOptions& options = {});
+std::unique_ptr<VlmModel> load_model(const fs::path& dir, const WeightOptions& options = {});
 WeightOptions train_everything();
 
-Batch read_batch(const Golden& golden, const LlavaConfig& config, const std::string& prefix = "");
+Batch read_batch(const Golden& golden, const VlmConfig& config, const std::string& prefix = "");
 /// The pictures of these rows of pixel_values, padding tiles left out.
-ImageInputs read_images(const Golden& golden, const LlavaConfig& config, const std::vector<int64_t>& rows,
+ImageInputs read_images(const Golden& golden, const VlmConfig& config, const std::vector<int64_t>& rows,
                         const std::string& prefix = "");
 
+/// 0, 1, ... of dimension 0.
+std::vector<int64_t> all_rows(const Tensor& tensor);
+
+/// Pictures of any size out of transformers' pixel_values, the patches of all pictures one after the other, and
+/// image_grid_thw; those of `rows`.
+ImageInputs images_of_patches(const Tensor& pixel_values, const Tensor& grids, const std::vector<int64_t>& rows,
+                              const VlmConfig& config);
+
 /// Logits of a plain forward call [B, T, V].
-Tensor forward_logits(const LlavaModel& model, const Batch& batch, torch::ScalarType type = torch::kFloat);
+Tensor forward_logits(const VlmModel& model, const Batch& batch, torch::ScalarType type = torch::kFloat);
 /// Mean loss; with `gradients` every trained tensor's gradient by our name.
-double forward_loss(LlavaModel& model, const Batch& batch, std::map<std::string, Tensor>* gradients,
+double forward_loss(VlmModel& model, const Batch& batch, std::map<std::string, Tensor>* gradients,
                     const TrainingMode& mode = {}, int64_t chunk = 0);
 
 /// Largest absolute difference; infinite when shapes differ or a value is no number.
@@ -80,7 +91,7 @@ void expect_gradients(const std::map<std::string, Tensor>& found, const Golden& 
                       const std::function<std::string(const std::string&)>& our_name);
 
 /// Greedy answers to all prompts together, padded on the left, stop tokens included.
-std::vector<std::vector<int64_t>> greedy(const LlavaModel& model, const Golden& golden,
+std::vector<std::vector<int64_t>> greedy(const VlmModel& model, const Golden& golden,
                                          const std::vector<GenerateCase>& prompts,
                                          const std::vector<int64_t>& stop_ids);
 std::vector<int64_t> read_stop_ids(const fs::path& dir);

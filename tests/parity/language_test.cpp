@@ -41,10 +41,11 @@ TEST_P(LanguageModel, GreedyTokens) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, LanguageModel,
                          testing::Values("llama", "llama-llama3-rope", "llama-linear-rope", "llama-dynamic-rope",
-                                         "llama-yarn-rope", "qwen2", "mistral"),
+                                         "llama-yarn-rope", "qwen2", "qwen3", "mistral"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
                            return name;
                          });
 

@@ -16,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 /// The values of the layer called `name`, as other programs make them whole.
-Tensor whole(LlavaModel& model, const std::string& name) {
+Tensor whole(VlmModel& model, const std::string& name) {
   Tensor values;
   model.visit_linears([&](const std::string& module, Linear& linear) {
     if (module + ".weight" == name) values = kernels::dequantize(*linear.quantized, torch::kFloat);
@@ -24,7 +24,7 @@ Tensor whole(LlavaModel& model, const std::string& name) {
   return values;
 }
 
-size_t count_quantized(LlavaModel& model) {
+size_t count_quantized(VlmModel& model) {
   size_t layers = 0;
   model.visit_linears([&](const std::string&, Linear& linear) { layers += linear.quantized ? 1 : 0; });
   return layers;
@@ -57,8 +57,8 @@ TEST_P(StoredModel, GivesTheLogitsOfItsDequantisedSelf) {
 TEST_P(StoredModel, CodesStayInTheMappedFile) {
   const auto dir = golden_path(std::string("models/") + GetParam());
   const auto checkpoint = Checkpoint::open(dir);
-  const auto model = std::make_unique<LlavaModel>(read_llava_config(dir, std::nullopt, {}));
-  const std::vector<WeightSource> sources{{checkpoint, PartKind::kWhole}};
+  const auto model = std::make_unique<VlmModel>(read_vlm_config(dir, std::nullopt, {}));
+  const std::vector<WeightSource> sources{{checkpoint, model->config().whole()}};
   load_weights(*model, sources, {});
   std::map<const void*, std::string> in_file;
   for (const auto& name : sources[0].checkpoint.names())
@@ -86,7 +86,7 @@ TEST_P(StoredModel, WrittenAgainIsTheSame) {
   const Golden golden(std::string("models/") + GetParam()), base("models/" + golden.text("base"));
   const auto model = load_model(dir);
   const WrittenFolder folder("quantized", GetParam());
-  export_weights(*model, {{Checkpoint::open(dir), PartKind::kWhole}}, folder.path(), torch::kFloat, 0);
+  export_weights(*model, {{Checkpoint::open(dir), model->config().whole()}}, folder.path(), torch::kFloat, 0);
   fs::copy_file(dir / "config.json", folder.path() / "config.json");
   const auto config = Json::parse(quantization_config(*model, torch::kFloat));
   const auto original = Json::parse(read_file(dir / "config.json"))["quantization_config"];
@@ -98,10 +98,10 @@ TEST_P(StoredModel, WrittenAgainIsTheSame) {
   EXPECT_TRUE(torch::equal(forward_logits(*again, batch), forward_logits(*model, batch)));
   const auto ours = Checkpoint::open(folder.path()), theirs = Checkpoint::open(dir);
   std::map<std::string, std::string> spelt;  // as ours
-  for (const auto& name : ours.names()) spelt[canonical_tensor_name(name, PartKind::kWhole)] = name;
+  for (const auto& name : ours.names()) spelt[canonical_tensor_name(name, model->config().whole())] = name;
   for (const auto& name : theirs.names()) {
     if (name.ends_with(".weight_format")) continue;  // says what every reader takes for granted
-    const auto at = spelt.find(canonical_tensor_name(name, PartKind::kWhole));
+    const auto at = spelt.find(canonical_tensor_name(name, model->config().whole()));
     ASSERT_NE(at, spelt.end()) << name;
     if (name.find(".quant_state.") != std::string::npos) continue;  // JSON, spaced otherwise
     EXPECT_TRUE(torch::equal(ours.view(at->second), theirs.view(name))) << name;
@@ -118,7 +118,7 @@ TEST_P(StoredModel, MergedIsWhole) {
   EXPECT_EQ(quantization_config(*model, torch::kFloat), "");
   const Scratch folder;
   fs::copy_file(dir / "config.json", folder.path() / "config.json");
-  export_weights(*model, {{Checkpoint::open(dir), PartKind::kWhole}}, folder.path(), torch::kFloat, 0);
+  export_weights(*model, {{Checkpoint::open(dir), model->config().whole()}}, folder.path(), torch::kFloat, 0);
   const auto checkpoint = Checkpoint::open(folder.path());
   for (const auto& name : checkpoint.names()) EXPECT_EQ(checkpoint.entry(name).dtype, "F32") << name;
   expect_close(forward_logits(*load_model(folder.path()), batch), expected, 1e-5, "logits");
@@ -128,7 +128,8 @@ INSTANTIATE_TEST_SUITE_P(Models, StoredModel,
                          testing::Values("llava-clip-llama-nf4", "llama-nf4", "llava-clip-llama-int8"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
                            return name;
                          });
 
@@ -144,7 +145,7 @@ TEST(OwnLayout, EveryTypeReadsAgain) {
       const auto model = load_model(dir, options);
       const auto name = fmt::format("own-{}-{}", static_cast<int>(type), double_quant);
       const WrittenFolder folder("own", name);
-      export_weights(*model, {{Checkpoint::open(dir), PartKind::kWhole}}, folder.path(), torch::kFloat, 0);
+      export_weights(*model, {{Checkpoint::open(dir), model->config().whole()}}, folder.path(), torch::kFloat, 0);
       auto config = Json::parse(read_file(dir / "config.json"));
       config["quantization_config"] = Json::parse(quantization_config(*model, torch::kFloat));
       write_file_atomic(folder.path() / "config.json", config.dump());

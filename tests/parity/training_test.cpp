@@ -23,7 +23,7 @@ class Training : public testing::TestWithParam<const char*> {
     choices.vision_tower = std::count(trained.begin(), trained.end(), "vision_tower") > 0;
     choices.learning_rate = golden_.number("learning_rate");
     choices.weight_decay = golden_.number("weight_decay");
-    if (std::string(GetParam()) == "components") {
+    if (std::string(GetParam()).ends_with("components")) {
       choices.vision_learning_rate = 2e-4;
       choices.projector_learning_rate = 2e-3;
     }
@@ -45,9 +45,15 @@ class Training : public testing::TestWithParam<const char*> {
     const auto prefix = std::to_string(n % 6) + ".";
     ModelBatch batch{micro_.view(prefix + "input_ids").clone(), micro_.view(prefix + "labels").clone(), {}, {}};
     if (!micro_.has(prefix + "pixel_values")) return batch;
-    batch.images.pixels = micro_.view(prefix + "pixel_values").clone();
-    batch.images.num_tiles.assign(static_cast<size_t>(batch.images.pixels.size(0)), 1);
-    batch.images.sizes.assign(batch.images.num_tiles.size(), {.width = 28, .height = 28});
+    if (micro_.has(prefix + "image_grid_thw")) {
+      const auto grids = micro_.view(prefix + "image_grid_thw");
+      batch.images = images_of_patches(micro_.view(prefix + "pixel_values"), grids, all_rows(grids), config_);
+      return batch;
+    }
+    for (const auto& pixels : micro_.view(prefix + "pixel_values").clone().split(1)) {
+      batch.images.pixels.push_back(pixels);
+      batch.images.shapes.push_back({.original = {28, 28}, .tiles = 1, .height = 28, .width = 28});
+    }
     return batch;
   }
 
@@ -76,7 +82,7 @@ class Training : public testing::TestWithParam<const char*> {
     std::cout << fmt::format("{:>10.2e}  gradients of the first step\n", worst);
   }
 
-  void expect_final(LlavaModel& model) const {
+  void expect_final(VlmModel& model) const {
     if (is_half()) return;
     std::map<std::string, Tensor> found;
     model.visit([&](const std::string& name, Tensor& tensor) { found[name] = tensor; });
@@ -99,7 +105,9 @@ class Training : public testing::TestWithParam<const char*> {
   }
 
   Golden golden_{folder()};
-  Checkpoint micro_ = Checkpoint::open_file(golden_path("training/micro_batches.safetensors"));
+  VlmConfig config_ = read_vlm_config(golden_path("models/" + golden_.text("base")), std::nullopt, {});
+  Checkpoint micro_ = Checkpoint::open_file(golden_path(
+      (golden_.has("micro_batches") ? golden_.text("micro_batches") : "training") + "/micro_batches.safetensors"));
 };
 
 TEST_P(Training, TenSteps) {
@@ -155,10 +163,13 @@ TEST_P(Training, TenSteps) {
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Training,
                          testing::Values("lora", "full", "full-tied", "projector", "components", "lora-bf16", "qlora",
-                                         "full-bf16"),
+                                         "full-bf16", "qwen2-vl-lora", "qwen2-vl-qlora", "qwen2-vl-components",
+                                         "qwen2.5-vl-lora", "qwen2.5-vl-qlora", "qwen2.5-vl-components",
+                                         "qwen3-vl-lora", "qwen3-vl-qlora", "qwen3-vl-components"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
                            return name;
                          });
 

@@ -21,7 +21,7 @@ class Folder : public testing::Test {
     for (const auto& tensor : checkpoint.names()) tensors_[tensor] = checkpoint.view(tensor).clone();
     fs::copy_file(dir / "config.json", scratch_.path() / "config.json", fs::copy_options::overwrite_existing);
   }
-  std::unique_ptr<LlavaModel> load(const WeightOptions& options = {}) {
+  std::unique_ptr<VlmModel> load(const WeightOptions& options = {}) {
     write_safetensors(scratch_.path() / "model.safetensors", tensors_);
     return load_model(scratch_.path(), options);
   }
@@ -125,7 +125,7 @@ TEST_F(Folder, TypesAreConverted) {
 }
 
 TEST_F(Folder, ProjectorFilesInEverySpelling) {
-  const auto config = read_llava_config(golden_path("models/llama"), golden_path("models/clip-vision"), {});
+  const auto config = read_vlm_config(golden_path("models/llama"), golden_path("models/clip-vision"), {});
   const auto own = Checkpoint::open_file(golden_path("models/stage1-mlp2x/mm_projector.safetensors"));
   for (const auto& [first, second] :
        {std::pair{"model.mm_projector.0.", "model.mm_projector.2."},
@@ -140,7 +140,7 @@ TEST_F(Folder, ProjectorFilesInEverySpelling) {
     }
     const auto load = [&] {
       write_safetensors(scratch_.path() / "projector.safetensors", projector);
-      LlavaModel model(config);
+      VlmModel model(config);
       load_weights(model,
                    {{Checkpoint::open(golden_path("models/llama")), PartKind::kLanguageModel},
                     {Checkpoint::open(golden_path("models/clip-vision")), PartKind::kVisionTower},
@@ -162,7 +162,7 @@ TEST_F(Folder, ProjectorFilesInEverySpelling) {
 }
 
 TEST(FreshProjector, DependsOnSeedAndNameAlone) {
-  const auto config = read_llava_config(golden_path("models/llama"), golden_path("models/clip-vision"), {});
+  const auto config = read_vlm_config(golden_path("models/llama"), golden_path("models/clip-vision"), {});
   const auto make = [&](const char* name, int64_t seed) {
     return *fresh_projector_tensor(name, {32, 24}, seed, config);
   };
@@ -190,12 +190,18 @@ TEST(Names, EverySpellingBecomesOne) {
       {"multi_modal_projector.linear_1.weight", "model.multi_modal_projector.linear_1.weight"},
       {"image_newline", "model.image_newline"},
       {"model.image_newline", "model.image_newline"},
-      {"model.embed_tokens.weight", "model.embed_tokens.weight"},
+      {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight"},
+      {"model.layers.3.mlp.up_proj.weight", "model.language_model.layers.3.mlp.up_proj.weight"},
+      {"model.norm.weight", "model.language_model.norm.weight"},
+      {"visual.blocks.0.attn.qkv.bias", "model.visual.blocks.0.attn.qkv.bias"},
+      {"model.visual.merger.mlp.2.weight", "model.visual.merger.mlp.2.weight"},
   };
   for (const auto& [from, to] : whole) {
     EXPECT_EQ(canonical_tensor_name(from, PartKind::kWhole), to);
     EXPECT_EQ(canonical_tensor_name(to, PartKind::kWhole), to) << "a normal form stays";
   }
+  for (const char* name : {"model.embed_tokens.weight", "model.layers.3.mlp.up_proj.weight", "lm_head.weight"})
+    EXPECT_EQ(canonical_tensor_name(name, PartKind::kBare), name);
   EXPECT_EQ(canonical_tensor_name("model.norm.weight", PartKind::kLanguageModel), "model.language_model.norm.weight");
   EXPECT_EQ(canonical_tensor_name("lm_head.weight", PartKind::kLanguageModel), "lm_head.weight");
   for (const char* name : {"pre_layrnorm.bias", "vision_model.pre_layrnorm.bias"})

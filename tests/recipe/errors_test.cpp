@@ -196,12 +196,12 @@ TEST_F(RecipeTest, QuantisationTypesGoWithTheirBits) {
 TEST_F(RecipeTest, FeaturesToComeAreRefusedByName) {
   for (const auto setting : {"parallel.tensor=2", "parallel.strategy=zero3", "precision.norms=bf16",
                              "image.adaptive={}", "image.token_pruning={\"keep_ratio\":0.5}", "memory.on_oom=shard",
-                             "freeze.stages=[{}]", "image.aspect_ratio=dynamic", "memory.attention=window:256"})
+                             "freeze.stages=[{}]", "memory.attention=window:256"})
     EXPECT_THAT(error_of([&] { load_sets({setting}); }), HasSubstr("not available yet")) << setting;
   EXPECT_THAT(error_of([&] { load_sets({"generation.kv_cache=int8"}, Command::kInfer); }),
               HasSubstr("not available yet"));
-  EXPECT_THAT(error_of([&] { load_sets({"image_max_pixels=5"}); }),
-              HasSubstr("/image/max_pixels: 5 is not available yet"));
+  EXPECT_THAT(error_of([&] { load_sets({"lora_bias=all"}, Command::kLoraFinetune); }),
+              AllOf(HasSubstr("/lora/bias"), HasSubstr("not available yet")));
 }
 
 TEST_F(RecipeTest, AvailabilityTableNamesRealKeysAndAllowsTheDefaults) {

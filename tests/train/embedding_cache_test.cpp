@@ -39,10 +39,10 @@ TEST_F(EmbeddingCacheTest, FindsWhatWasAddedNowAndLater) {
   for (const auto& now : {cache, opened()}) {
     EXPECT_EQ(now.size(), 3u);
     ASSERT_TRUE(now.has("two"));
-    EXPECT_TRUE(torch::equal(now.find("one")->tiles, one_));
-    EXPECT_TRUE(torch::equal(now.find("two")->tiles, two_));
-    EXPECT_EQ(now.find("two")->tiles.scalar_type(), torch::kBFloat16);
-    EXPECT_TRUE(torch::equal(now.find("three")->tiles, one_ + 1));
+    EXPECT_TRUE(torch::equal(now.find("one")->values, one_));
+    EXPECT_TRUE(torch::equal(now.find("two")->values, two_));
+    EXPECT_EQ(now.find("two")->values.scalar_type(), torch::kBFloat16);
+    EXPECT_TRUE(torch::equal(now.find("three")->values, one_ + 1));
     EXPECT_EQ(now.find("four"), nullptr);
   }
   EXPECT_THAT(files(cache), SizeIs(2));
@@ -55,7 +55,7 @@ TEST_F(EmbeddingCacheTest, FeaturesOutliveTheCache) {
     cache.add({{"one", one_}});
     features = cache.find("one");
   }
-  EXPECT_TRUE(torch::equal(features->tiles, one_));
+  EXPECT_TRUE(torch::equal(features->values, one_));
 }
 
 TEST_F(EmbeddingCacheTest, ContextsAreApart) {
@@ -122,6 +122,11 @@ TEST(ImageProcessorTest, SettingsTellEveryFieldApart) {
   changed[13].aspect_ratio = AspectRatio::kPad;
   changed[14].grid_pinpoints = {{336, 672}};
   for (size_t i = 0; i < changed.size(); ++i) EXPECT_NE(changed[i].settings(), plain.settings()) << i;
+  ImageProcessor dynamic;
+  dynamic.aspect_ratio = AspectRatio::kDynamic;
+  changed.assign(4, dynamic);
+  changed[0].min_pixels = changed[1].max_pixels = changed[2].patch_size = changed[3].merge_size = 3;
+  for (size_t i = 0; i < changed.size(); ++i) EXPECT_NE(changed[i].settings(), dynamic.settings()) << i;
 }
 
 }  // namespace

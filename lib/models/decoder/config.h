@@ -1,4 +1,4 @@
-// Configuration of Llama-like decoders: Llama, Vicuna, Mistral, Qwen2 and the language models inside LLaVA.
+// Configuration of Llama-like decoders: Llama, Vicuna, Mistral, Qwen2, and the language models inside LLaVA and Qwen-VL.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,20 +12,22 @@ namespace vlmtune {
 class ConfigReader;
 
 struct DecoderConfig {
-  std::string model_type;  ///< "llama", "mistral" or "qwen2"
+  std::string model_type;  ///< "llama", "mistral", "qwen2", "qwen3", "qwen2_vl"...
   int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0;
   int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
+  bool qk_norm = false;  ///< queries and keys are normalised, head by head
   Activation activation = Activation::kSilu;
   RopeOptions rope;
   int64_t sliding_window = 0;          ///< 0: none
   std::vector<bool> layer_is_sliding;  ///< one per layer
 };
 
-/// Reads a text config with the defaults that transformers gives to the model type. Errors: input_error.
-DecoderConfig read_decoder_config(const ConfigReader& config);
+/// Reads a text config with the defaults that transformers gives to the model type, which is `fallback_type` where the
+/// config does not say. Errors: input_error.
+DecoderConfig read_decoder_config(const ConfigReader& config, const std::string& fallback_type = "llama");
 
 }  // namespace vlmtune

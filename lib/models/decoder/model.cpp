@@ -2,7 +2,7 @@
 
 #include "lib/memory/scope.h"
 #include "lib/memory/transfer.h"
-#include "lib/nn/recompute.h"
+#include "lib/nn/residual_block.h"
 
 namespace vlmtune {
 
@@ -16,7 +16,8 @@ Decoder::Decoder(const DecoderConfig& c)
                                   .num_key_value_heads = c.num_key_value_heads,
                                   .head_dim = c.head_dim,
                                   .qkv_bias = c.qkv_bias,
-                                  .output_bias = c.output_bias}),
+                                  .output_bias = c.output_bias,
+                                  .qk_norm_eps = c.qk_norm ? c.rms_norm_eps : 0}),
                        GatedMlp(c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation),
                        c.layer_is_sliding[static_cast<size_t>(i)]});
   }
@@ -30,7 +31,6 @@ Tensor Decoder::embed(const Tensor& ids, torch::ScalarType type) const {
 }
 
 Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
-  using Part = RecomputePolicy::Part;
   const MemoryScope scope(MemoryCategory::kActivations);
   const int64_t tokens = x.size(1), past = call.cache != nullptr ? call.cache->length() : 0;
   const int64_t longest = call.positions.max().item<int64_t>() + 1;
@@ -42,25 +42,19 @@ Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
   const auto full = mask_of(0);
   const auto window = config_.sliding_window > 0 ? mask_of(config_.sliding_window) : full;
   if ((call.recompute.anything() || stream) && torch::GradMode::is_enabled()) x = require_input_grad(x);
+  const BlockStack stack{call.recompute, stream.get(), ""};
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto& layer = layers_[i];
-    const auto index = static_cast<int64_t>(i);
     const auto attention = [&layer, rope, mask = layer.sliding ? window : full, training = call.training,
-                            cache = call.cache, index](const Tensor& in) {
-      const ModuleScope module(fmt::format("layers.{}", index));
+                            cache = call.cache, index = static_cast<int64_t>(i)](const Tensor& in) {
       return layer.self_attn.forward(layer.input_layernorm.forward(in), &rope, mask, cache, index, training);
     };
-    const auto mlp = [&layer, training = call.training, index](const Tensor& in) {
-      const ModuleScope module(fmt::format("layers.{}", index));
+    const auto mlp = [&layer, training = call.training](const Tensor& in) {
       return layer.mlp.forward(layer.post_attention_layernorm.forward(in), training);
     };
-    const auto block = [attention, mlp, index, policy = call.recompute](const Tensor& in) {
-      const ModuleScope module(fmt::format("layers.{}", index));
-      const auto h = in + policy.run(Part::kAttention, index, attention, in);
-      return h + policy.run(Part::kMlp, index, mlp, h);
-    };
-    x = streamed(stream.get(), i, x,
-                 [&](const Tensor& in) { return call.recompute.run(Part::kBlock, index, block, in); });
+    x = run_block(stack, i, x, attention, mlp);
+    if (i < call.deepstack.features.size())
+      x = x.flatten(0, 1).index_add(0, call.deepstack.slots, call.deepstack.features[i]).view(x.sizes());
   }
   const ModuleScope module("norm");
   return norm_.forward(x);
@@ -71,6 +65,7 @@ void Decoder::visit(const std::string& prefix, const TensorVisitor& visitor) {
   visit_linears(prefix, [&](const std::string& name, Linear& linear) { linear.visit(name, visitor); });
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = prefix + "layers." + std::to_string(i);
+    layers_[i].self_attn.visit_norms(layer + ".self_attn", visitor);
     layers_[i].input_layernorm.visit(layer + ".input_layernorm", visitor);
     layers_[i].post_attention_layernorm.visit(layer + ".post_attention_layernorm", visitor);
   }

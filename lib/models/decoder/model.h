@@ -17,11 +17,18 @@ struct DecoderBlock {
   bool sliding = false;
 };
 
+/// Features that are added at some tokens to what leaves the first blocks (Meng et al. 2024, arXiv 2406.04334).
+struct DeepStack {
+  Tensor slots;                  ///< [S] int64: the tokens, counted through all rows
+  std::vector<Tensor> features;  ///< [S, D] each, behind block 0, 1, ...
+};
+
 /// What a forward call needs beside the embeddings.
 struct DecoderCall {
-  Tensor positions;                   ///< [B or 1, T] int64 on the CPU
+  Tensor positions;                   ///< [B or 1, T], or [3, B, T] of M-RoPE; int64 on the CPU
   std::vector<int64_t> left_padding;  ///< padding slots before each row's first token; empty: none
   Tensor first_keys = {};  ///< [B, T] int32 on the CPU, as in AttentionMask; undefined where no row is packed
+  DeepStack deepstack = {};
   KvCache* cache = nullptr;
   bool training = false;           ///< dropout on
   RecomputePolicy recompute = {};  ///< in backward

@@ -1,11 +1,13 @@
 #include "lib/models/llava/config.h"
 
+#include <algorithm>
+
 #include "lib/base/errors.h"
 #include "lib/image/anyres.h"
 #include "lib/models/config_reader.h"
+#include "lib/models/llava/vision.h"
 
 namespace vlmtune {
-namespace fs = std::filesystem;
 namespace {
 
 /// Python's indexing into the tower's hidden states: -1 is the output of the last block.
@@ -16,13 +18,13 @@ int64_t resolve_state(int64_t layer, int64_t num_layers, const std::string& plac
   return state;
 }
 
-void read_features(const ConfigReader& config, LlavaConfig& c) {
+void read_features(const ConfigReader& config, LlavaVisionConfig& c) {
   auto layers = config.is_array("vision_feature_layer")
                     ? config.integers("vision_feature_layer")
                     : std::vector<int64_t>{config.integer("vision_feature_layer", -2)};
   if (layers.empty()) throw input_error("{}: names no layer", config.place("vision_feature_layer"));
   for (const int64_t layer : layers)
-    c.feature_states.push_back(resolve_state(layer, c.vision->num_hidden_layers, config.place("vision_feature_layer")));
+    c.feature_states.push_back(resolve_state(layer, c.vit.num_hidden_layers, config.place("vision_feature_layer")));
   const auto strategy = config.text("vision_feature_select_strategy", "default");
   if (strategy != "default" && strategy != "full")
     throw input_error("{}: found \"{}\", expected \"default\" or \"full\"",
@@ -30,36 +32,61 @@ void read_features(const ConfigReader& config, LlavaConfig& c) {
   c.keep_class_token = strategy == "full";
 }
 
-LlavaConfig read_whole(const ConfigReader& config) {
-  LlavaConfig c;
-  c.model_type = config.text("model_type", "");
-  const auto text = config.object("text_config");
-  c.text = read_decoder_config(text);
-  const bool next = c.is_next();
-  c.text.tie_word_embeddings = config.boolean("tie_word_embeddings", false) || (!next && c.text.tie_word_embeddings);
-  c.vision = read_vit_config(config.object("vision_config"));
-  read_features(config, c);
-  c.projector.num_linears = parse_projector_type(config.text("mm_projector_type", "mlp2x_gelu"));
-  c.projector.bias = config.boolean("multimodal_projector_bias", true);
-  c.projector.activation =
-      parse_activation(config.text("projector_hidden_act", "gelu"), config.place("projector_hidden_act"));
-  c.image_token_id = config.integer("image_token_index", config.integer("image_token_id", 32000));
-  if (next) {
-    const int64_t patches = c.vision->patches_per_side() * c.vision->patches_per_side();
-    if (c.features_per_tile() != patches)
-      throw input_error("{}: leaves {} features of a tile with {} patches, which make no grid",
-                        config.place("vision_feature_select_strategy"), c.features_per_tile(), patches);
-    for (const auto& pair : config.integer_pairs("image_grid_pinpoints")) {
-      if (pair.size() != 2)
-        throw input_error("{}: expected [height, width] pairs", config.place("image_grid_pinpoints"));
-      c.grid_pinpoints.push_back({.width = static_cast<int>(pair[1]), .height = static_cast<int>(pair[0])});
-    }
-    if (c.grid_pinpoints.empty()) c.grid_pinpoints = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
+void read_grid(const ConfigReader& config, LlavaVisionConfig& c) {
+  const int64_t patches = c.vit.patches_per_side() * c.vit.patches_per_side();
+  if (c.features_per_tile() != patches)
+    throw input_error("{}: leaves {} features of a tile with {} patches, which make no grid",
+                      config.place("vision_feature_select_strategy"), c.features_per_tile(), patches);
+  for (const auto& pair : config.integer_pairs("image_grid_pinpoints")) {
+    if (pair.size() != 2) throw input_error("{}: expected [height, width] pairs", config.place("image_grid_pinpoints"));
+    c.grid_pinpoints.push_back({.width = static_cast<int>(pair[1]), .height = static_cast<int>(pair[0])});
   }
-  return c;
+  if (c.grid_pinpoints.empty()) c.grid_pinpoints = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
 }
 
 }  // namespace
+
+VlmConfig read_llava(const ConfigReader& config, const VlmChoices& choices) {
+  const bool next = config.text("model_type", "") == "llava_next";
+  VlmConfig c;
+  c.text = read_decoder_config(config.object("text_config"));
+  c.text.tie_word_embeddings = config.boolean("tie_word_embeddings", false) || (!next && c.text.tie_word_embeddings);
+  c.image_token_id = config.integer("image_token_index", config.integer("image_token_id", 32000));
+  auto v = std::make_shared<LlavaVisionConfig>();
+  v->vit = read_vit_config(config.object("vision_config"));
+  v->text_hidden_size = c.text.hidden_size;
+  read_features(config, *v);
+  v->projector.num_linears = parse_projector_type(config.text("mm_projector_type", "mlp2x_gelu"));
+  v->projector.bias = config.boolean("multimodal_projector_bias", true);
+  v->projector.activation =
+      parse_activation(config.text("projector_hidden_act", "gelu"), config.place("projector_hidden_act"));
+  if (next) read_grid(config, *v);
+  if (choices.vision_select_layer)
+    v->feature_states = {
+        resolve_state(*choices.vision_select_layer, v->vit.num_hidden_layers, "/model/vision_select_layer")};
+  c.vision = v;
+  return c;
+}
+
+VlmConfig compose_llava(const ConfigReader& language_model, const ConfigReader& tower, const VlmChoices& choices) {
+  VlmConfig c;
+  c.text = read_decoder_config(language_model);
+  auto v = std::make_shared<LlavaVisionConfig>();
+  v->vit = read_vit_config(tower);
+  v->text_hidden_size = c.text.hidden_size;
+  v->feature_states = {
+      resolve_state(choices.vision_select_layer.value_or(-2), v->vit.num_hidden_layers, "/model/vision_select_layer")};
+  v->keep_class_token = v->vit.siglip;  // SigLIP has no class token to drop
+  v->projector.num_linears = parse_projector_type(choices.projector_type.value_or("mlp2x_gelu"));
+  c.vision = v;
+  return c;
+}
+
+const LlavaVisionConfig& llava_vision(const VlmConfig& config) {
+  const auto* llava = dynamic_cast<const LlavaVisionConfig*>(config.vision.get());
+  VLMTUNE_CHECK(llava != nullptr, "{} is no LLaVA", config.model_type);
+  return *llava;
+}
 
 int64_t parse_projector_type(const std::string& name) {
   if (name == "linear") return 1;
@@ -69,48 +96,72 @@ int64_t parse_projector_type(const std::string& name) {
   throw usage_error("/model/mm_projector_type: found \"{}\", expected linear or mlp2x_gelu", name);
 }
 
-int64_t LlavaConfig::num_vision_layers() const {
+int64_t LlavaVisionConfig::num_layers() const {
   return feature_states.empty() ? 0 : *std::max_element(feature_states.begin(), feature_states.end());
 }
 
-int64_t LlavaConfig::features_per_tile() const {
-  const int64_t patches = vision->patches_per_side() * vision->patches_per_side();
-  if (vision->siglip) return keep_class_token ? patches : patches - 1;
+int64_t LlavaVisionConfig::features_per_tile() const {
+  const int64_t patches = vit.patches_per_side() * vit.patches_per_side();
+  if (vit.siglip) return keep_class_token ? patches : patches - 1;
   return keep_class_token ? patches + 1 : patches;
 }
 
-int64_t LlavaConfig::image_tokens(ImageSize original) const {
+int64_t LlavaVisionConfig::image_tokens(const PictureShape& picture) const {
   if (!is_next()) return features_per_tile();
-  return llava_next_image_tokens(original, grid_pinpoints, static_cast<int>(vision->image_size),
-                                 static_cast<int>(vision->patches_per_side()));
+  return llava_next_image_tokens(picture.original, grid_pinpoints, static_cast<int>(vit.image_size),
+                                 static_cast<int>(vit.patches_per_side()));
 }
 
-LlavaConfig read_llava_config(const fs::path& dir, const std::optional<fs::path>& vision_tower,
-                              const LlavaChoices& choices) {
-  const auto config = ConfigReader::open(dir / "config.json");
-  const auto type = config.text("model_type", "");
-  const bool whole = type == "llava" || type == "llava_next";
-  if (whole) {
-    if (vision_tower)
-      throw usage_error("/model/vision_tower: {} already has a vision tower; swapping it is not available yet",
-                        dir.string());
-    auto c = read_whole(config);
-    if (choices.vision_select_layer)
-      c.feature_states = {
-          resolve_state(*choices.vision_select_layer, c.vision->num_hidden_layers, "/model/vision_select_layer")};
-    return c;
+std::vector<int64_t> LlavaVisionConfig::tower_shape(const PictureShape& picture) const {
+  return {picture.tiles, features_per_tile(), feature_size()};
+}
+
+std::string LlavaVisionConfig::describe_tower() const {
+  return fmt::format(
+      "siglip {} hidden {} {} layers {} heads {} image {} patch {} channels {} eps {} activation {}; states {}, class "
+      "token {}",
+      vit.siglip, vit.hidden_size, vit.intermediate_size, vit.num_hidden_layers, vit.num_attention_heads,
+      vit.image_size, vit.patch_size, vit.num_channels, vit.layer_norm_eps, static_cast<int>(vit.activation),
+      fmt::join(feature_states, " "), keep_class_token);
+}
+
+ImageProcessor LlavaVisionConfig::default_processor() const {
+  ImageProcessor p;
+  p.shortest_edge = p.crop_width = p.crop_height = static_cast<int>(vit.image_size);
+  adapt(p, "");
+  return p;
+}
+
+void LlavaVisionConfig::adapt(ImageProcessor& p, const std::string& place) const {
+  if (is_next()) {
+    p.aspect_ratio = AspectRatio::kAnyres;
+    p.grid_pinpoints = grid_pinpoints;
   }
-  LlavaConfig c;
-  c.model_type = type;
-  c.text = read_decoder_config(config);
-  if (!vision_tower) return c;
-  c.model_type = "llava";
-  c.vision = read_vit_config(ConfigReader::open(*vision_tower / "config.json"));
-  c.feature_states = {resolve_state(choices.vision_select_layer.value_or(-2), c.vision->num_hidden_layers,
-                                    "/model/vision_select_layer")};
-  c.keep_class_token = c.vision->siglip;  // SigLIP has no class token to drop
-  c.projector.num_linears = parse_projector_type(choices.projector_type.value_or("mlp2x_gelu"));
-  return c;
+  const int side = static_cast<int>(vit.image_size);
+  if (p.aspect_ratio == AspectRatio::kDynamic || p.tile_size() != ImageSize{side, side})
+    throw input_error("{}: makes pictures of {} x {}, the vision tower takes {} x {}", place, p.tile_size().width,
+                      p.tile_size().height, side, side);
+}
+
+std::vector<std::string> LlavaVisionConfig::unused_modules() const {
+  std::vector<std::string> modules{"model.vision_tower.post_layernorm", "model.vision_tower.head"};
+  for (int64_t i = num_layers(); i < vit.num_hidden_layers; ++i)
+    modules.push_back(fmt::format("model.vision_tower.encoder.layers.{}", i));
+  return modules;
+}
+
+std::span<const Rename> LlavaVisionConfig::published_names() const {
+  // llava-hf's, which transformers has read since LLaVA was added to it.
+  static constexpr Rename kNames[] = {{"model.language_model.", "language_model.model."},
+                                      {"lm_head.", "language_model.lm_head."},
+                                      {"model.vision_tower.", "vision_tower.vision_model."},
+                                      {"model.multi_modal_projector.", "multi_modal_projector."},
+                                      {"model.image_newline", "image_newline"}};
+  return kNames;
+}
+
+std::unique_ptr<Vision> LlavaVisionConfig::build(VlmParts parts) const {
+  return std::make_unique<LlavaVision>(*this, parts);
 }
 
 }  // namespace vlmtune

@@ -1,13 +1,7 @@
-// Configuration of a LLaVA model: vision tower, projector, language model; or of a bare language model.
+// Configuration of LLaVA's way to pictures: a CLIP or SigLIP tower, some of its hidden states, a projector.
 #pragma once
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "lib/image/image.h"
-#include "lib/models/decoder/config.h"
 #include "lib/models/vit/config.h"
+#include "lib/models/vlm/config.h"
 
 namespace vlmtune {
 
@@ -17,35 +11,41 @@ struct ProjectorConfig {
   Activation activation = Activation::kGelu;
 };
 
-struct LlavaConfig {
-  std::string model_type = "llava";  ///< "llava", "llava_next", or the language model's own type when bare
-  DecoderConfig text;
-  std::optional<VitConfig> vision;  ///< absent: a bare language model
+struct LlavaVisionConfig : VisionConfig {
+  VitConfig vit;
   ProjectorConfig projector;
-  std::vector<int64_t> feature_states;  ///< hidden states of the tower that are used, 0 being the embeddings
-  bool keep_class_token = false;        ///< strategy "full"; else the first feature is dropped
-  int64_t image_token_id = -1;
-  std::vector<ImageSize> grid_pinpoints;  ///< LLaVA-NeXT
+  std::vector<int64_t> feature_states;    ///< hidden states of the tower that are used, 0 being the embeddings
+  bool keep_class_token = false;          ///< strategy "full"; else the first feature is dropped
+  std::vector<ImageSize> grid_pinpoints;  ///< LLaVA-NeXT; empty: a picture is one tile
+  int64_t text_hidden_size = 0;
 
+  bool is_next() const { return !grid_pinpoints.empty(); }
   /// Blocks of the tower that are run: those up to the last hidden state in use.
-  int64_t num_vision_layers() const;
-  bool is_next() const { return model_type == "llava_next"; }
+  int64_t num_layers() const;
   /// Features that one tile gives to the language model.
   int64_t features_per_tile() const;
-  /// Image tokens of a picture of this size; the one place that says so.
-  int64_t image_tokens(ImageSize original) const;
+  /// Channels of such a feature before the projector.
+  int64_t feature_size() const { return vit.hidden_size * static_cast<int64_t>(feature_states.size()); }
+
+  int64_t image_tokens(const PictureShape& picture) const override;
+  std::vector<int64_t> tower_shape(const PictureShape& picture) const override;
+  std::string describe_tower() const override;
+  ImageProcessor default_processor() const override;
+  void adapt(ImageProcessor& processor, const std::string& place) const override;
+  std::vector<std::string> projector_modules() const override { return {"multi_modal_projector"}; }
+  std::vector<std::string> unused_modules() const override;
+  std::span<const Rename> published_names() const override;
+  std::unique_ptr<Vision> build(VlmParts parts) const override;
 };
 
-/// What the user may choose over the checkpoint's config when a model is put together from parts.
-struct LlavaChoices {
-  std::optional<std::string> projector_type;  ///< "linear", "mlp2x_gelu"
-  std::optional<int64_t> vision_select_layer;
-};
+/// A LLaVA or LLaVA-NeXT checkpoint. Errors: input_error.
+VlmConfig read_llava(const ConfigReader& config, const VlmChoices& choices);
 
-/// Reads dir/config.json: a LLaVA or LLaVA-NeXT checkpoint, or a bare language model. With `vision_tower`, a bare
-/// language model gets that tower and a new projector. Errors: input_error naming file and key.
-LlavaConfig read_llava_config(const std::filesystem::path& dir,
-                              const std::optional<std::filesystem::path>& vision_tower, const LlavaChoices& choices);
+/// A bare language model with a tower and a projector that is new. Errors: input_error, usage_error.
+VlmConfig compose_llava(const ConfigReader& language_model, const ConfigReader& tower, const VlmChoices& choices);
+
+/// The vision part of a model that was read or composed by the functions above.
+const LlavaVisionConfig& llava_vision(const VlmConfig& config);
 
 /// "linear" -> 1, "mlp2x_gelu" -> 2. Errors: usage_error.
 int64_t parse_projector_type(const std::string& name);

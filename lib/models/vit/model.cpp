@@ -3,7 +3,7 @@
 #include "kernels/linear.h"
 #include "lib/base/errors.h"
 #include "lib/memory/scope.h"
-#include "lib/nn/recompute.h"
+#include "lib/nn/residual_block.h"
 
 namespace vlmtune {
 
@@ -49,8 +49,7 @@ Tensor Vit::embed(const Tensor& pixels) const {
 }
 
 std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<int64_t>& states,
-                                       const RecomputePolicy& policy, bool training) const {
-  using Part = RecomputePolicy::Part;
+                                       const RecomputePolicy& policy, bool training, WeightStream* stream) const {
   VLMTUNE_CHECK(pixels.dim() == 4 && pixels.size(2) == config_.image_size && pixels.size(3) == config_.image_size,
                 "pixels of {} x {}, the tower takes {}", pixels.size(2), pixels.size(3), config_.image_size);
   std::vector<Tensor> kept(states.size());
@@ -62,24 +61,15 @@ std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<i
   auto x = embed(pixels);
   if (policy.anything() && torch::GradMode::is_enabled()) x = require_input_grad(x);
   keep(0, x);
+  const BlockStack stack{policy, stream, "vision_tower."};
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto index = static_cast<int64_t>(i);
-    const auto attention = [&layer = layers_[i], training, index](const Tensor& in) {
-      const ModuleScope module(fmt::format("vision_tower.layers.{}", index));
+    const auto attention = [&layer = layers_[i], training](const Tensor& in) {
       return layer.self_attn.forward(layer.layer_norm1.forward(in), nullptr, {}, nullptr, 0, training);
     };
-    const auto mlp = [&layer = layers_[i], training, index](const Tensor& in) {
-      const ModuleScope module(fmt::format("vision_tower.layers.{}", index));
+    const auto mlp = [&layer = layers_[i], training](const Tensor& in) {
       return layer.mlp.forward(layer.layer_norm2.forward(in), training);
     };
-    const auto block = [attention, mlp, index, policy](const Tensor& in) {
-      const ModuleScope module(fmt::format("vision_tower.layers.{}", index));
-      const auto h = in + policy.run(Part::kAttention, index, attention, in);
-      return h + policy.run(Part::kMlp, index, mlp, h);
-    };
-    // The view makes the gradients of a state that is also a feature add up in the same order with and without recomputing.
-    x = streamed(stream.get(), i, x,
-                 [&](const Tensor& in) { return policy.run(Part::kBlock, index, block, in.view_as(in)); });
+    x = run_block(stack, i, x, attention, mlp);
     keep(static_cast<int64_t>(i) + 1, x);
   }
   return kept;

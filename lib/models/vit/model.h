@@ -21,16 +21,14 @@ class Vit {
   Vit(const VitConfig& config, int64_t num_layers);
 
   /// pixels [N, C, S, S] -> the hidden states asked for, each [N, 1 + P, D] (SigLIP: [N, P, D]). State 0 is what enters the
-  /// first block, state i what leaves block i. Runs in `pixels`' type.
+  /// first block, state i what leaves block i. Runs in `pixels`' type. `stream` is of the blocks, if they are not kept.
   std::vector<Tensor> hidden_states(const Tensor& pixels, const std::vector<int64_t>& states,
-                                    const RecomputePolicy& policy, bool training) const;
+                                    const RecomputePolicy& policy, bool training, WeightStream* stream = nullptr) const;
 
   void visit(const std::string& prefix, const TensorVisitor& visitor);
   void visit_linears(const std::string& prefix, const LinearVisitor& visitor);
   const VitConfig& config() const { return config_; }
   torch::Device device() const { return patch_weight_.device(); }
-
-  std::unique_ptr<WeightStream> stream;  ///< of the blocks' weights, if they are not kept
 
  private:
   Tensor embed(const Tensor& pixels) const;

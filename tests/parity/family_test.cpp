@@ -1,8 +1,10 @@
-// Vision towers, LLaVA and LLaVA-NeXT against transformers: features, logits, losses, gradients, tokens.
+// Vision towers and whole models of every family against transformers: features, logits, losses, gradients, tokens.
 #include <iostream>
 
 #include "lib/models/config_reader.h"
 #include "lib/models/export.h"
+#include "lib/models/llava/config.h"
+#include "lib/models/vit/model.h"
 #include "tests/parity/golden.h"
 
 namespace vlmtune::test {
@@ -17,8 +19,8 @@ TEST_P(Tower, HiddenStates) {
   const Golden golden(std::string("models/") + GetParam());
   // The tower of a model whose language model is another golden.
   auto config =
-      read_llava_config(golden_path("models/llama"), dir, {.projector_type = "linear", .vision_select_layer = -1});
-  LlavaModel model(config);
+      read_vlm_config(golden_path("models/llama"), dir, {.projector_type = "linear", .vision_select_layer = -1});
+  VlmModel model(config);
   WeightOptions options;
   options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {
     return fresh_projector_tensor(name, shape, 1, config);
@@ -27,7 +29,8 @@ TEST_P(Tower, HiddenStates) {
                {{Checkpoint::open(golden_path("models/llama")), PartKind::kLanguageModel},
                 {Checkpoint::open(dir), PartKind::kVisionTower}},
                options);
-  Vit tower(*config.vision, config.vision->num_hidden_layers);
+  const auto& vit = llava_vision(config).vit;
+  Vit tower(vit, vit.num_hidden_layers);
   std::map<std::string, Tensor> loaded;
   model.visit([&](const std::string& name, Tensor& tensor) { loaded[name] = tensor; });
   tower.visit("model.vision_tower.", [&](const std::string& name, Tensor& slot) { slot = loaded.at(name); });
@@ -39,34 +42,33 @@ TEST_P(Tower, HiddenStates) {
 INSTANTIATE_TEST_SUITE_P(Goldens, Tower, testing::Values("clip-vision", "siglip-vision", "clip-full"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
                            return name;
                          });
 
-class Llava : public testing::TestWithParam<const char*> {
+class Family : public testing::TestWithParam<const char*> {
  protected:
   std::string folder() const { return std::string("models/") + GetParam(); }
   Golden golden_{folder()};
 };
 
-TEST_P(Llava, FeaturesLogitsLossAndGradients) {
+TEST_P(Family, FeaturesLogitsLossAndGradients) {
   const auto model = load_model(golden_path(folder()), train_everything());
   const auto batch = read_batch(golden_, model->config());
   const auto features = model->encode_images(batch.images, torch::kFloat, {});
   const auto counts = golden_.integers("image_tokens");
-  for (size_t i = 0; i < features.size(); ++i) {
-    const auto expected = counts.size() == 1 ? counts[0] : counts.at(i);
-    EXPECT_EQ(features[i].size(0), expected);
-    EXPECT_EQ(model->config().image_tokens(batch.images.sizes[i]), expected);
-  }
-  expect_close(torch::cat(features, 0), golden_.tensor("image_features"), 1e-5, "image_features");
+  for (size_t i = 0; i < batch.images.shapes.size(); ++i)
+    EXPECT_EQ(model->config().vision->image_tokens(batch.images.shapes[i]),
+              counts.size() == 1 ? counts[0] : counts.at(i));
+  expect_close(features.tokens, golden_.tensor("image_features"), 1e-5, "image_features");
   expect_logits(forward_logits(*model, batch), golden_, batch);
   std::map<std::string, Tensor> gradients;
   EXPECT_NEAR(forward_loss(*model, batch, &gradients), golden_.number("loss"), kLossTolerance * golden_.number("loss"));
   expect_gradients(gradients, golden_, canonical);
 }
 
-TEST_P(Llava, GreedyTokens) {
+TEST_P(Family, GreedyTokens) {
   const auto model = load_model(golden_path(folder()));
   const auto prompts = golden_.generate("generate");
   const auto stop_ids = read_stop_ids(golden_path(folder()));
@@ -75,7 +77,7 @@ TEST_P(Llava, GreedyTokens) {
   for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(together[i], prompts[i].tokens) << i << " of a batch";
 }
 
-TEST_P(Llava, WrittenModelReadsAgain) {
+TEST_P(Family, WrittenModelReadsAgain) {
   const auto dir = golden_path(folder());
   const auto model = load_model(dir);
   const WrittenFolder folder("models", GetParam());
@@ -92,7 +94,7 @@ TEST_P(Llava, WrittenModelReadsAgain) {
   EXPECT_TRUE(torch::equal(forward_logits(*load_model(folder.path()), batch), forward_logits(*model, batch)));
 }
 
-TEST_P(Llava, CheckpointingGivesTheSameBits) {
+TEST_P(Family, CheckpointingGivesTheSameBits) {
   const auto model = load_model(golden_path(folder()), train_everything());
   const auto batch = read_batch(golden_, model->config());
   std::map<std::string, Tensor> plain;
@@ -113,7 +115,7 @@ TEST_P(Llava, CheckpointingGivesTheSameBits) {
   }
 }
 
-TEST_P(Llava, ChunkedLossIsTheLoss) {
+TEST_P(Family, ChunkedLossIsTheLoss) {
   const auto model = load_model(golden_path(folder()), train_everything());
   const auto batch = read_batch(golden_, model->config());
   for (const int64_t chunk : {1, 5, 1000}) {
@@ -124,12 +126,14 @@ TEST_P(Llava, ChunkedLossIsTheLoss) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, Llava,
+INSTANTIATE_TEST_SUITE_P(Goldens, Family,
                          testing::Values("llava-clip-llama", "llava-siglip-qwen2", "llava-layers-mistral",
-                                         "llava-layers-default", "llava-next-clip-mistral", "llava-next-siglip-qwen2"),
+                                         "llava-layers-default", "llava-next-clip-mistral", "llava-next-siglip-qwen2",
+                                         "qwen2-vl", "qwen2-vl-tied", "qwen2.5-vl", "qwen3-vl"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
                            return name;
                          });
 
@@ -141,11 +145,11 @@ TEST_P(Stage1, ProjectorBetweenParts) {
   const auto language = golden_path("models/" + golden.text("language_model")),
              vision = golden_path("models/" + golden.text("vision_tower"));
   const bool linear = std::string(GetParam()) == "stage1-linear";
-  auto config = read_llava_config(language, vision,
-                                  {.projector_type = linear ? "linear" : "mlp2x_gelu", .vision_select_layer = {}});
-  EXPECT_FALSE(config.keep_class_token);
+  auto config = read_vlm_config(language, vision,
+                                {.projector_type = linear ? "linear" : "mlp2x_gelu", .vision_select_layer = {}});
+  EXPECT_FALSE(llava_vision(config).keep_class_token);
   config.image_token_id = -200;
-  LlavaModel model(config);
+  VlmModel model(config);
   WeightOptions options;
   options.is_trained = [](const std::string& name) { return name.starts_with("model.multi_modal_projector."); };
   load_weights(model,
@@ -167,7 +171,8 @@ TEST_P(Stage1, ProjectorBetweenParts) {
 }
 INSTANTIATE_TEST_SUITE_P(Goldens, Stage1, testing::Values("stage1-linear", "stage1-mlp2x"), [](const auto& info) {
   std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
   return name;
 });
 
@@ -176,7 +181,7 @@ class Spelling : public testing::TestWithParam<const char*> {};
 TEST_P(Spelling, IsTheSameModel) {
   const Golden golden(std::string("models/") + GetParam());
   const auto model = load_model(golden_path(std::string("models/") + GetParam()));
-  const auto usual = load_model(golden_path("models/llava-clip-llama"));
+  const auto usual = load_model(golden_path("models/" + golden.source()));
   std::map<std::string, Tensor> tensors;
   usual->visit([&](const std::string& name, Tensor& tensor) { tensors[name] = tensor; });
   model->visit(
@@ -186,10 +191,12 @@ TEST_P(Spelling, IsTheSameModel) {
 }
 INSTANTIATE_TEST_SUITE_P(Goldens, Spelling,
                          testing::Values("llava-clip-llama-llava-hf", "llava-clip-llama-in-memory",
-                                         "llava-clip-llama-in-memory-nested", "llava-clip-llama-sharded"),
+                                         "llava-clip-llama-in-memory-nested", "llava-clip-llama-sharded",
+                                         "qwen2-vl-hub", "qwen2-vl-in-memory"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
                            return name;
                          });
 
@@ -203,7 +210,7 @@ TEST(HalfPrecision, WeightsComputedInFp32AndNatively) {
     SCOPED_TRACE(c.name);
     const Golden golden("models/llava-clip-llama-" + c.name);
     const auto dir = golden_path("models/llava-clip-llama-" + c.name);
-    const auto batch = read_batch(Golden("models/" + golden.text("inputs")), read_llava_config(dir, std::nullopt, {}));
+    const auto batch = read_batch(Golden("models/" + golden.text("inputs")), read_vlm_config(dir, std::nullopt, {}));
     expect_logits(forward_logits(*load_model(dir), batch), golden, batch);
     WeightOptions native;
     native.frozen_type = c.type;
@@ -218,7 +225,7 @@ TEST(HalfPrecision, WeightsComputedInFp32AndNatively) {
   }
 }
 
-TEST(LlavaModel, SlotsAndFeaturesMustMatch) {
+TEST(VlmModel, SlotsAndFeaturesMustMatch) {
   const Golden golden("models/llava-clip-llama");
   const auto model = load_model(golden_path("models/llava-clip-llama"));
   auto batch = read_batch(golden, model->config());
@@ -229,11 +236,11 @@ TEST(LlavaModel, SlotsAndFeaturesMustMatch) {
   EXPECT_THROW(forward_logits(*model, fewer), InternalError);
 }
 
-TEST(LlavaConfig, ErrorsNameTheKey) {
+TEST(VlmConfig, ErrorsNameTheKey) {
   const auto read = [](const std::string& config) {
     const Scratch scratch;
     write_file_atomic(scratch.path() / "config.json", config);
-    return read_llava_config(scratch.path(), std::nullopt, {});
+    return read_vlm_config(scratch.path(), std::nullopt, {});
   };
   const std::string text = R"("text_config":{"hidden_size":32,"num_attention_heads":4})";
   const std::pair<std::string, const char*> wrong[] = {
@@ -254,10 +261,10 @@ TEST(LlavaConfig, ErrorsNameTheKey) {
   };
   for (const auto& [config, place] : wrong)
     EXPECT_THAT(message_of([&, config = config] { read(config); }), testing::HasSubstr(place)) << config;
-  const auto tower_of_siglip = read_llava_config(golden_path("models/llama"), golden_path("models/siglip-vision"), {});
-  EXPECT_TRUE(tower_of_siglip.keep_class_token) << "SigLIP has no class token to drop";
-  EXPECT_THROW(read_llava_config(golden_path("models/llama"), golden_path("models/clip-vision"),
-                                 {.projector_type = "mlp0x_gelu", .vision_select_layer = {}}),
+  const auto tower_of_siglip = read_vlm_config(golden_path("models/llama"), golden_path("models/siglip-vision"), {});
+  EXPECT_TRUE(llava_vision(tower_of_siglip).keep_class_token) << "SigLIP has no class token to drop";
+  EXPECT_THROW(read_vlm_config(golden_path("models/llama"), golden_path("models/clip-vision"),
+                               {.projector_type = "mlp0x_gelu", .vision_select_layer = {}}),
                UserError);
 }
 

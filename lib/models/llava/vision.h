@@ -1,0 +1,27 @@
+// LLaVA (Liu et al. 2023, arXiv 2304.08485, 2310.03744) and LLaVA-NeXT: hidden states of a tower, projected; NeXT puts the
+// tiles of a picture together again and ends its rows with a learned newline.
+#pragma once
+#include "lib/models/llava/config.h"
+#include "lib/models/vit/model.h"
+
+namespace vlmtune {
+
+class LlavaVision : public Vision {
+ public:
+  LlavaVision(const LlavaVisionConfig& config, VlmParts parts);
+
+  Tensor tower(const Tensor& pixels, torch::ScalarType type, const TrainingMode& mode) const override;
+  ImageFeatures project(const Tensor& features, const std::vector<PictureShape>& shapes) const override;
+  void visit(const TensorVisitor& visitor) override;
+  void visit_linears(const LinearVisitor& visitor) override;
+
+ private:
+  Tensor pack_next(const Tensor& tiles, ImageSize original) const;
+
+  LlavaVisionConfig config_;
+  std::unique_ptr<Vit> tower_;
+  std::vector<Linear> projector_;
+  Tensor image_newline_;  // [D], LLaVA-NeXT
+};
+
+}  // namespace vlmtune

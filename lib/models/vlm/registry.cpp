@@ -1,0 +1,53 @@
+// The families of models, by the model_type of their config.json.
+#include <algorithm>
+
+#include "lib/base/errors.h"
+#include "lib/models/config_reader.h"
+#include "lib/models/llava/config.h"
+#include "lib/models/qwen_vl/config.h"
+#include "lib/models/vlm/config.h"
+
+namespace vlmtune {
+namespace fs = std::filesystem;
+namespace {
+
+struct Family {
+  std::string_view model_type;
+  VlmConfig (*read)(const ConfigReader& config, const VlmChoices& choices);
+};
+
+constexpr Family kFamilies[] = {
+    {"llava", read_llava},        {"llava_next", read_llava}, {"qwen2_vl", read_qwen_vl},
+    {"qwen2_5_vl", read_qwen_vl}, {"qwen3_vl", read_qwen_vl},
+};
+
+}  // namespace
+
+bool VlmConfig::is_unused(const std::string& name) const {
+  if (is_ignored_tensor(name)) return true;
+  const auto modules = vision ? vision->unused_modules() : std::vector<std::string>();
+  return std::any_of(modules.begin(), modules.end(),
+                     [&](const auto& module) { return name.starts_with(module + "."); });
+}
+
+VlmConfig read_vlm_config(const fs::path& dir, const std::optional<fs::path>& vision_tower, const VlmChoices& choices) {
+  const auto config = ConfigReader::open(dir / "config.json");
+  const auto type = config.text("model_type", "");
+  const auto family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                   [&](const Family& known) { return known.model_type == type; });
+  VlmConfig c;
+  if (family != std::end(kFamilies)) {
+    if (vision_tower)
+      throw usage_error("/model/vision_tower: {} already has a vision tower; swapping it is not available yet",
+                        dir.string());
+    c = family->read(config, choices);
+  } else if (vision_tower) {
+    c = compose_llava(config, ConfigReader::open(*vision_tower / "config.json"), choices);
+  } else {
+    c.text = read_decoder_config(config);
+  }
+  c.model_type = type;
+  return c;
+}
+
+}  // namespace vlmtune
