@@ -98,7 +98,7 @@ ExampleBuilder::Draft ExampleBuilder::draft(const Row& row, const std::vector<Me
                                ? probe_image(std::as_bytes(std::span(draft.encoded.back())), image_source_name(source))
                                : probe_image_source(source, {});
     draft.sizes.push_back(size);
-    const int64_t length = options_.image_tokens(size);
+    const int64_t length = options_.image_tokens(options_.image_processor->shape_of(size, row.images.size() == 1));
     example.image_starts.push_back(static_cast<int64_t>(example.ids.size()));
     example.image_lengths.push_back(length);
     example.image_tokens += length;
@@ -110,16 +110,17 @@ ExampleBuilder::Draft ExampleBuilder::draft(const Row& row, const std::vector<Me
 
 Example ExampleBuilder::finish(const Row& row, Draft&& draft) const {
   Example example = std::move(draft.example);
+  const bool alone = row.images.size() == 1;
   for (size_t i = 0; i < example.image_starts.size(); ++i) {
     const auto name = image_source_name(row.images[i]);
     if (options_.features) {
       ProcessedImage image;
       image.features = options_.features(draft.encoded[i], name);
-      static_cast<PictureShape&>(image) = options_.image_processor->shape_of(draft.sizes[i]);
+      static_cast<PictureShape&>(image) = options_.image_processor->shape_of(draft.sizes[i], alone);
       example.images.push_back(std::move(image));
     } else {
       const Image image = decode_image(std::as_bytes(std::span(draft.encoded[i])), name);
-      example.images.push_back(options_.image_processor->process(image));
+      example.images.push_back(options_.image_processor->process(image, alone));
     }
     std::string().swap(draft.encoded[i]);
   }

@@ -39,10 +39,10 @@ enum class OverLength {
 };
 
 struct ExampleOptions {
-  const Tokenizer* tokenizer = nullptr;                     // outlives the builder
-  const ChatTemplate* chat_template = nullptr;              // outlives the builder
-  const ImageProcessor* image_processor = nullptr;          // outlives the builder; null refuses rows with pictures
-  std::function<int64_t(ImageSize original)> image_tokens;  // thread-safe; the model's own count
+  const Tokenizer* tokenizer = nullptr;                      // outlives the builder
+  const ChatTemplate* chat_template = nullptr;               // outlives the builder
+  const ImageProcessor* image_processor = nullptr;           // outlives the builder; null refuses rows with pictures
+  std::function<int64_t(const PictureShape&)> image_tokens;  // thread-safe; the model's own count
   /// Features in place of pixels, by the content of a picture's file and its name; thread-safe. Null: pictures are decoded.
   std::function<std::shared_ptr<const PictureFeatures>(const std::string& encoded, const std::string& name)> features;
   BoxStyle box_style = BoxStyle::kLlava;                      // how the model's family writes boxes

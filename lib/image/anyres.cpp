@@ -65,6 +65,17 @@ AnyresLayout anyres_layout(ImageSize original, std::span<const ImageSize> pinpoi
   return layout;
 }
 
+ImageSize limit_features(ImageSize kept, int patches, int max_tiles) {
+  const double ratio = std::sqrt(static_cast<double>(int64_t{kept.height} * kept.width) /
+                                 static_cast<double>(int64_t{max_tiles} * patches * patches));
+  if (ratio <= 1.1) return kept;
+  const auto divided = [ratio](int side) {  // Python's float division with //
+    const double quotient = (side - std::fmod(side, ratio)) / ratio, whole = std::floor(quotient);
+    return static_cast<int>(quotient - whole > 0.5 ? whole + 1 : whole);
+  };
+  return {divided(kept.width), divided(kept.height)};
+}
+
 int64_t llava_next_image_tokens(ImageSize original, std::span<const ImageSize> pinpoints, int tile_size, int patches) {
   return anyres_layout(original, pinpoints, tile_size, patches).num_tokens();
 }

@@ -30,6 +30,9 @@ struct AnyresLayout {
   int64_t num_tokens() const { return int64_t{patches} * patches + int64_t{height} * (int64_t{width} + 1); }
 };
 
+/// LLaVA-OneVision's "anyres_max_N": features of `kept` size, scaled down to about N tiles' worth where they are many more.
+ImageSize limit_features(ImageSize kept, int patches, int max_tiles);
+
 /// `tile_size` in pixels, `patches` = tile_size / patch_size of the vision tower.
 AnyresLayout anyres_layout(ImageSize original, std::span<const ImageSize> pinpoints, int tile_size, int patches);
 

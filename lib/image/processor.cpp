@@ -133,13 +133,13 @@ ImageSize ImageProcessor::largest_size(int64_t limit) const {
   return best;
 }
 
-PictureShape ImageProcessor::shape_of(ImageSize original) const {
+PictureShape ImageProcessor::shape_of(ImageSize original, bool alone) const {
   if (aspect_ratio == AspectRatio::kDynamic) {
     const ImageSize size = do_resize ? smart_resize(*this, original) : original;
     return {.original = original, .tiles = 1, .height = size.height, .width = size.width};
   }
   PictureShape shape{.original = original, .tiles = 1, .height = tile_size().height, .width = tile_size().width};
-  if (aspect_ratio == AspectRatio::kAnyres) {
+  if (aspect_ratio == AspectRatio::kAnyres && (alone || !one_tile_in_company)) {
     const ImageSize resolution = select_best_resolution(original, grid_pinpoints);
     shape.tiles += resolution.width / shape.width * (resolution.height / shape.height);
   }
@@ -158,15 +158,16 @@ std::string ImageProcessor::settings() const {
   return text;
 }
 
-ProcessedImage ImageProcessor::process(const Image& image) const {
+ProcessedImage ImageProcessor::process(const Image& image, bool alone) const {
   std::vector<Image> tiles;
-  if (aspect_ratio == AspectRatio::kAnyres) {
+  const bool padded = aspect_ratio == AspectRatio::kPad || (one_tile_in_company && !alone);
+  if (aspect_ratio == AspectRatio::kAnyres && !padded) {
     for (const ImageSize grid : grid_pinpoints)
       if (grid.width % tile_size().width != 0 || grid.height % tile_size().height != 0)
         throw input_error("image_grid_pinpoints has {} x {}, which is no multiple of the tile of {} pixels",
                           grid.height, grid.width, tile_size().height);
     tiles = anyres_tiles(*this, image);
-  } else if (aspect_ratio == AspectRatio::kPad) {
+  } else if (padded) {
     std::array<uint8_t, 3> colour;
     for (size_t c = 0; c < 3; ++c) colour[c] = static_cast<uint8_t>(image_mean[c] * 255);
     tiles.push_back(pad_to_square(image, colour));

@@ -50,6 +50,7 @@ struct ImageProcessor {
   std::array<double, 3> image_std{0.26862954, 0.26130258, 0.27577711};
   AspectRatio aspect_ratio = AspectRatio::kSquare;
   std::vector<ImageSize> grid_pinpoints;                      // kAnyres only; the file has [height, width]
+  bool one_tile_in_company = false;                           // kAnyres only: see process
   int64_t min_pixels = 56 * 56, max_pixels = 28 * 28 * 1280;  // kDynamic only, of the resized picture
   int patch_size = 14, merge_size = 2;                        // kDynamic only; a block is merge_size^2 patches
 
@@ -61,9 +62,10 @@ struct ImageProcessor {
   /// As load, from the JSON text itself; `name` is what errors call it.
   static ImageProcessor parse(const std::string& json, const std::string& name);
 
-  /// Resizes, cuts and normalises once. Thread-safe.
+  /// Resizes, cuts and normalises once; LLaVA-OneVision pads a picture that is not `alone` in its row to a square, which is one tile.
+  /// Thread-safe.
   /// Errors: input_error for a picture that cannot be brought to the wanted size.
-  ProcessedImage process(const Image& image) const;
+  ProcessedImage process(const Image& image, bool alone = true) const;
 
   /// Width and height of a tile of pixel_values.
   ImageSize tile_size() const;
@@ -72,7 +74,7 @@ struct ImageProcessor {
   ImageSize largest_size(int64_t limit) const;
 
   /// What `process` will make of a picture. Errors: input_error for one that is too long and thin.
-  PictureShape shape_of(ImageSize original) const;
+  PictureShape shape_of(ImageSize original, bool alone = true) const;
 
   /// Everything that pixels depend on beside the picture, as text.
   std::string settings() const;

@@ -48,19 +48,22 @@ class Settings {
   const std::string& name_;
 };
 
-enum class Family { kClip, kSiglip, kLlava, kLlavaNext, kQwen2Vl };
+enum class Family { kClip, kSiglip, kLlava, kLlavaNext, kLlavaOnevision, kQwen2Vl, kBit };
 
 Family family_of(std::string type, const std::string& name) {
   for (const char* suffix : {"Fast", "Pil", "ImageProcessor", "FeatureExtractor"})
     if (type.ends_with(suffix)) type.resize(type.size() - std::string_view(suffix).size());
   if (type == "CLIP") return Family::kClip;
   if (type == "Siglip") return Family::kSiglip;
+  if (type == "Bit") return Family::kBit;  // DINOv2's
   if (type == "Llava") return Family::kLlava;
   if (type == "LlavaNext") return Family::kLlavaNext;
+  if (type == "LlavaOnevision") return Family::kLlavaOnevision;
   if (type == "Qwen2VL") return Family::kQwen2Vl;
   throw input_error(
-      "{}: /image_processor_type is \"{}\", expected CLIPImageProcessor, SiglipImageProcessor, LlavaImageProcessor, "
-      "LlavaNextImageProcessor or Qwen2VLImageProcessor",
+      "{}: /image_processor_type is \"{}\", expected CLIPImageProcessor, SiglipImageProcessor, BitImageProcessor, "
+      "LlavaImageProcessor, "
+      "LlavaNextImageProcessor, LlavaOnevisionImageProcessor or Qwen2VLImageProcessor",
       name, type);
 }
 
@@ -73,6 +76,14 @@ void set_family_defaults(Family family, ImageProcessor& p) {
   if (family == Family::kLlavaNext) {
     p.aspect_ratio = AspectRatio::kAnyres;
     p.grid_pinpoints = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
+  }
+  if (family == Family::kLlavaOnevision) {
+    p.aspect_ratio = AspectRatio::kAnyres;
+    p.one_tile_in_company = true;
+    p.size_height = p.size_width = 384;
+    p.do_center_crop = false;
+    for (int height = 384; height <= 6 * 384; height += 384)
+      for (int width = 384; width <= 6 * 384; width += 384) p.grid_pinpoints.push_back({width, height});
   }
   if (family == Family::kQwen2Vl) {
     p.aspect_ratio = AspectRatio::kDynamic;

@@ -58,6 +58,12 @@ ConfigReader ConfigReader::object(const std::string& key) const {
   return ConfigReader(std::make_shared<Node>(Node{node_->json[key], node_->file, node_->pointer + "/" + key}));
 }
 
+ConfigReader ConfigReader::with(const std::string& key, const std::string& text) const {
+  Node changed = *node_;
+  changed.json[key] = text;
+  return ConfigReader(std::make_shared<Node>(std::move(changed)));
+}
+
 template <typename T>
 T ConfigReader::get(const std::string& key, const T& fallback, const char* expected) const {
   if (!has(key)) return fallback;

@@ -17,9 +17,10 @@ class ConfigReader {
   ConfigReader(ConfigReader&&) noexcept;
   ConfigReader(const ConfigReader&);
 
-  bool has(const std::string& key) const;             ///< present and not null
-  bool mentions(const std::string& key) const;        ///< present, perhaps null
-  ConfigReader object(const std::string& key) const;  ///< a nested object; empty when absent
+  bool has(const std::string& key) const;                                    ///< present and not null
+  bool mentions(const std::string& key) const;                               ///< present, perhaps null
+  ConfigReader object(const std::string& key) const;                         ///< a nested object; empty when absent
+  ConfigReader with(const std::string& key, const std::string& text) const;  ///< the same but for this key
   int64_t integer(const std::string& key, int64_t fallback) const;
   double number(const std::string& key, double fallback) const;
   bool boolean(const std::string& key, bool fallback) const;

@@ -17,6 +17,7 @@ constexpr Spelling kSpellings[] = {
     {PartKind::kWhole, "language_model.", "model.language_model."},
     {PartKind::kWhole, "model.language_model.model.", "model.language_model."},
     {PartKind::kWhole, "vision_tower.", "model.vision_tower."},
+    {PartKind::kWhole, "model.vision_tower.vision_tower.", "model.vision_tower."},
     {PartKind::kWhole, "model.vision_tower.vision_model.", "model.vision_tower."},
     {PartKind::kWhole, "multi_modal_projector.", "model.multi_modal_projector."},
     {PartKind::kWhole, "image_newline", "model.image_newline"},
@@ -26,16 +27,19 @@ constexpr Spelling kSpellings[] = {
     {PartKind::kWhole, "model.norm.", "model.language_model.norm."},
     {PartKind::kLanguageModel, "model.", "model.language_model."},
     {PartKind::kVisionTower, "vision_model.", ""},
-    // LLaVA's own repository numbers the projector's parts with the activations between them.
     {PartKind::kProjector, "mm_projector.", "model.mm_projector."},
-    {PartKind::kProjector, "model.mm_projector.weight", "model.multi_modal_projector.linear_1.weight"},
-    {PartKind::kProjector, "model.mm_projector.bias", "model.multi_modal_projector.linear_1.bias"},
-    {PartKind::kProjector, "model.mm_projector.0.", "model.multi_modal_projector.linear_1."},
-    {PartKind::kProjector, "model.mm_projector.2.", "model.multi_modal_projector.linear_2."},
-    {PartKind::kProjector, "model.mm_projector.4.", "model.multi_modal_projector.linear_3."},
     {PartKind::kProjector, "multi_modal_projector.", "model.multi_modal_projector."},
     {PartKind::kProjector, "image_newline", "model.image_newline"},
     {PartKind::kProjector, "visual.", "model.visual."},
+};
+
+// LLaVA's own repository numbers the projector's parts with the activations between them.
+constexpr Rename kOriginalProjector[] = {
+    {"model.mm_projector.weight", "model.multi_modal_projector.linear_1.weight"},
+    {"model.mm_projector.bias", "model.multi_modal_projector.linear_1.bias"},
+    {"model.mm_projector.0.", "model.multi_modal_projector.linear_1."},
+    {"model.mm_projector.2.", "model.multi_modal_projector.linear_2."},
+    {"model.mm_projector.4.", "model.multi_modal_projector.linear_3."},
 };
 
 // The first that a name holds says whose it is.
@@ -56,6 +60,8 @@ std::string canonical_tensor_name(const std::string& name, PartKind kind) {
   for (const auto& spelling : kSpellings)
     if (spelling.kind == kind && result.starts_with(spelling.from))
       result = std::string(spelling.to) + result.substr(spelling.from.size());
+  for (const auto& [from, to] : kOriginalProjector)
+    if (result.starts_with(from)) return std::string(to) + result.substr(from.size());
   if (kind != PartKind::kVisionTower) return result;
   for (const auto prefix : kOtherHalf)
     if (result.starts_with(prefix)) return result;
@@ -75,7 +81,8 @@ std::string_view component_name(Component component) {
 }
 
 bool is_ignored_tensor(const std::string& name) {
-  if (name.ends_with(".position_ids") || name.ends_with(".inv_freq")) return true;
+  for (const char* ending : {".position_ids", ".inv_freq", ".mask_token"})
+    if (name.ends_with(ending)) return true;
   for (const auto prefix : kOtherHalf)
     if (name.starts_with(prefix)) return true;
   return false;

@@ -5,6 +5,7 @@
 #include "lib/base/log.h"
 #include "lib/memory/scope.h"
 #include "lib/models/config_reader.h"
+#include "lib/models/llava/original.h"
 #include "lib/train/embedding_cache.h"
 
 namespace vlmtune {
@@ -13,7 +14,14 @@ namespace {
 
 /// The folder that the tokenizer, the template and config.json come from, and the tower's when it stands apart.
 std::optional<fs::path> tower_of(const Recipe& recipe) {
-  return recipe.model.vision_tower ? std::optional<fs::path>(*recipe.model.vision_tower) : std::nullopt;
+  if (recipe.model.vision_tower) return *recipe.model.vision_tower;
+  return original_llava_tower(recipe.model.path);
+}
+
+/// Whether the model's folder holds more than a language model although the tower stands apart.
+bool is_whole(const Recipe& recipe) {
+  return !recipe.model.vision_tower ||
+         is_original_llava(ConfigReader::open(fs::path(recipe.model.path) / "config.json"));
 }
 
 ChatTemplate choose_template(const Recipe& recipe, Command command, const VlmConfig& config) {
@@ -107,12 +115,23 @@ void check_quantization(const Recipe& recipe, const StoredQuantization& stored) 
 bool has_weights(const fs::path& path) {
   if (!fs::is_directory(path)) return fs::exists(path);
   for (const auto& entry : fs::directory_iterator(path))
-    if (entry.path().extension() == ".safetensors") return true;
+    if (entry.path().extension() == ".safetensors" || entry.path().extension() == ".bin") return true;
   return false;
 }
 
 WeightSource open_source(const fs::path& path, PartKind kind) {
   return {fs::is_directory(path) ? Checkpoint::open(path) : Checkpoint::open_file(path), kind};
+}
+
+/// The folder with the tower's weights, and what it is: LLaVA's own checkpoints have a tower that was trained in them.
+std::pair<fs::path, PartKind> tower_weights(const Recipe& recipe) {
+  const fs::path dir = recipe.model.path;
+  const auto tower = tower_of(recipe);
+  if (!tower) return {dir, PartKind::kWhole};
+  if (is_whole(recipe) && has_weights(dir))
+    for (const auto& name : Checkpoint::open(dir).names())
+      if (name.find("vision_tower.") != std::string::npos) return {dir, PartKind::kWhole};
+  return {*tower, PartKind::kVisionTower};
 }
 
 /// How weights are held, whatever the part of the model.
@@ -186,8 +205,8 @@ ExampleOptions InputParts::example_options(const Recipe& recipe, std::shared_ptr
   options.tokenizer = tokenizer.get();
   options.chat_template = &chat_template;
   options.image_processor = image_processor ? &*image_processor : nullptr;
-  options.image_tokens = [vision = config.vision, processor = image_processor](ImageSize original) {
-    return vision->image_tokens(processor->shape_of(original));
+  options.image_tokens = [vision = config.vision](const PictureShape& picture) {
+    return vision->image_tokens(picture);
   };
   if (cache)
     options.features = [cache](const std::string& encoded, const std::string& name) {
@@ -246,16 +265,17 @@ ModelParts assemble_model(const Recipe& recipe, const VlmConfig& config, Command
   ModelParts parts;
   parts.model = std::make_unique<VlmModel>(
       config, trains && config.vision && recipe.data.embedding_cache ? VlmParts::kWithoutTower : VlmParts::kAll);
-  const auto tower = tower_of(recipe);
   auto options = weight_options(recipe, device);
-  add_source(recipe, recipe.model.path, tower ? PartKind::kLanguageModel : config.whole(), parts, options);
-  if (tower) add_source(recipe, *tower, PartKind::kVisionTower, parts, options);
+  const bool whole = is_whole(recipe);
+  add_source(recipe, recipe.model.path, whole ? config.whole() : PartKind::kLanguageModel, parts, options);
+  if (const auto [dir, kind] = tower_weights(recipe); kind == PartKind::kVisionTower)
+    add_source(recipe, dir, kind, parts, options);
   if (recipe.model.projector) add_source(recipe, *recipe.model.projector, PartKind::kProjector, parts, options);
   options.trained_type = trained_type.value_or(trained_type_of(recipe));
   if (options.stand_in_quantization) check_quantization(recipe, *options.stand_in_quantization);
   const auto choices = training_choices(recipe);
   if (trains) options.is_trained = [choices](const std::string& name) { return is_trained(name, choices); };
-  if (tower && !recipe.model.projector) {
+  if (!whole && !recipe.model.projector) {
     if (!trains && !(recipe.model.adapter && read_adapter_config(*recipe.model.adapter).saves("multi_modal_projector")))
       throw usage_error("/model/projector: is needed beside /model/vision_tower, unless /model/adapter holds one");
     options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {  // an adapter's projector replaces it
@@ -282,16 +302,15 @@ ModelParts assemble_tower(const Recipe& recipe, const VlmConfig& config, torch::
   parts.model = std::make_unique<VlmModel>(config, VlmParts::kTower);
   auto options = weight_options(recipe, device);
   options.in_place = false;
-  const auto tower = tower_of(recipe);
-  add_source(recipe, tower.value_or(recipe.model.path), tower ? PartKind::kVisionTower : PartKind::kWhole, parts,
-             options);
+  const auto [dir, kind] = tower_weights(recipe);
+  add_source(recipe, dir, kind, parts, options);
   load_weights(*parts.model, parts.sources, options);
   return parts;
 }
 
 WeightSource tower_source(const Recipe& recipe) {
-  const auto tower = tower_of(recipe);
-  return open_source(tower.value_or(recipe.model.path), tower ? PartKind::kVisionTower : PartKind::kWhole);
+  const auto [dir, kind] = tower_weights(recipe);
+  return open_source(dir, kind);
 }
 
 torch::ScalarType to_scalar_type(Precision precision) {

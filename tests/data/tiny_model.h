@@ -60,7 +60,7 @@ class TinyModel {
     options.tokenizer = tokenizer.get();
     options.chat_template = &chat_template;
     options.image_processor = &processor;
-    options.image_tokens = [](ImageSize size) { return int64_t{size.width}; };
+    options.image_tokens = [](const PictureShape& picture) { return int64_t{picture.original.width}; };
     options.image_token_id = kImage;
     return options;
   }

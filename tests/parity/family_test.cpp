@@ -127,9 +127,10 @@ TEST_P(Family, ChunkedLossIsTheLoss) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Family,
-                         testing::Values("llava-clip-llama", "llava-siglip-qwen2", "llava-layers-mistral",
-                                         "llava-layers-default", "llava-next-clip-mistral", "llava-next-siglip-qwen2",
-                                         "qwen2-vl", "qwen2-vl-tied", "qwen2.5-vl", "qwen3-vl"),
+                         testing::Values("llava-onevision-siglip-qwen2", "llava-clip-llama", "llava-siglip-qwen2",
+                                         "llava-layers-mistral", "llava-layers-default", "llava-next-clip-mistral",
+                                         "llava-next-siglip-qwen2", "qwen2-vl", "qwen2-vl-tied", "qwen2.5-vl",
+                                         "qwen3-vl"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace_if(

@@ -128,7 +128,8 @@ ImageInputs read_images(const Golden& golden, const VlmConfig& config, const std
       const auto size = golden.tensor("image_sizes")[row];
       original = {.width = size[1].item<int>(), .height = size[0].item<int>()};
     }
-    images.shapes.push_back(processor.shape_of(original));
+    const bool alone = !golden.has("batch_num_images") || golden.integers("tiles").at(static_cast<size_t>(row)) > 1;
+    images.shapes.push_back(processor.shape_of(original, alone));
     images.pixels.push_back(golden.has_tensor("image_sizes") ? pixels[row].narrow(0, 0, images.shapes.back().tiles)
                                                              : pixels[row].unsqueeze(0));
   }

@@ -1,6 +1,7 @@
 #include "lib/models/llava/config.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "lib/base/errors.h"
 #include "lib/image/anyres.h"
@@ -18,14 +19,14 @@ int64_t resolve_state(int64_t layer, int64_t num_layers, const std::string& plac
   return state;
 }
 
-void read_features(const ConfigReader& config, LlavaVisionConfig& c) {
+void read_features(const ConfigReader& config, LlavaVisionConfig& c, int64_t usual_layer, const char* usual_strategy) {
   auto layers = config.is_array("vision_feature_layer")
                     ? config.integers("vision_feature_layer")
-                    : std::vector<int64_t>{config.integer("vision_feature_layer", -2)};
+                    : std::vector<int64_t>{config.integer("vision_feature_layer", usual_layer)};
   if (layers.empty()) throw input_error("{}: names no layer", config.place("vision_feature_layer"));
   for (const int64_t layer : layers)
     c.feature_states.push_back(resolve_state(layer, c.vit.num_hidden_layers, config.place("vision_feature_layer")));
-  const auto strategy = config.text("vision_feature_select_strategy", "default");
+  const auto strategy = config.text("vision_feature_select_strategy", usual_strategy);
   if (strategy != "default" && strategy != "full")
     throw input_error("{}: found \"{}\", expected \"default\" or \"full\"",
                       config.place("vision_feature_select_strategy"), strategy);
@@ -41,21 +42,38 @@ void read_grid(const ConfigReader& config, LlavaVisionConfig& c) {
     if (pair.size() != 2) throw input_error("{}: expected [height, width] pairs", config.place("image_grid_pinpoints"));
     c.grid_pinpoints.push_back({.width = static_cast<int>(pair[1]), .height = static_cast<int>(pair[0])});
   }
+  if (c.grid_pinpoints.empty() && c.is_onevision())
+    for (int height = 384; height <= 6 * 384; height += 384)
+      for (int width = 384; width <= 6 * 384; width += 384) c.grid_pinpoints.push_back({width, height});
   if (c.grid_pinpoints.empty()) c.grid_pinpoints = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
+}
+
+/// "anyres_max_9" -> 9.
+int read_max_tiles(const ConfigReader& config) {
+  const auto aspect = config.text("vision_aspect_ratio", "anyres_max_9");
+  constexpr std::string_view kPrefix = "anyres_max_";
+  int tiles = 0;
+  if (aspect.starts_with(kPrefix))
+    std::from_chars(aspect.data() + kPrefix.size(), aspect.data() + aspect.size(), tiles);
+  if (tiles < 1 || tiles > 1000)
+    throw input_error("{}: found \"{}\", expected anyres_max_N", config.place("vision_aspect_ratio"), aspect);
+  return tiles;
 }
 
 }  // namespace
 
 VlmConfig read_llava(const ConfigReader& config, const VlmChoices& choices) {
-  const bool next = config.text("model_type", "") == "llava_next";
+  const auto type = config.text("model_type", "");
+  const bool onevision = type == "llava_onevision", next = type == "llava_next" || onevision;
   VlmConfig c;
   c.text = read_decoder_config(config.object("text_config"));
   c.text.tie_word_embeddings = config.boolean("tie_word_embeddings", false) || (!next && c.text.tie_word_embeddings);
-  c.image_token_id = config.integer("image_token_index", config.integer("image_token_id", 32000));
+  c.image_token_id = config.integer("image_token_index", config.integer("image_token_id", onevision ? 151646 : 32000));
   auto v = std::make_shared<LlavaVisionConfig>();
   v->vit = read_vit_config(config.object("vision_config"));
   v->text_hidden_size = c.text.hidden_size;
-  read_features(config, *v);
+  read_features(config, *v, onevision ? -1 : -2, onevision ? "full" : "default");
+  if (onevision) v->max_tiles = read_max_tiles(config);
   v->projector.num_linears = parse_projector_type(config.text("mm_projector_type", "mlp2x_gelu"));
   v->projector.bias = config.boolean("multimodal_projector_bias", true);
   v->projector.activation =
@@ -68,11 +86,12 @@ VlmConfig read_llava(const ConfigReader& config, const VlmChoices& choices) {
   return c;
 }
 
-VlmConfig compose_llava(const ConfigReader& language_model, const ConfigReader& tower, const VlmChoices& choices) {
+VlmConfig compose_llava(const ConfigReader& language_model, const ConfigReader& tower, const VlmChoices& choices,
+                        std::optional<int64_t> side) {
   VlmConfig c;
   c.text = read_decoder_config(language_model);
   auto v = std::make_shared<LlavaVisionConfig>();
-  v->vit = read_vit_config(tower);
+  v->vit = read_vit_config(tower, side);
   v->text_hidden_size = c.text.hidden_size;
   v->feature_states = {
       resolve_state(choices.vision_select_layer.value_or(-2), v->vit.num_hidden_layers, "/model/vision_select_layer")};
@@ -108,8 +127,13 @@ int64_t LlavaVisionConfig::features_per_tile() const {
 
 int64_t LlavaVisionConfig::image_tokens(const PictureShape& picture) const {
   if (!is_next()) return features_per_tile();
-  return llava_next_image_tokens(picture.original, grid_pinpoints, static_cast<int>(vit.image_size),
-                                 static_cast<int>(vit.patches_per_side()));
+  const auto side = static_cast<int>(vit.patches_per_side());
+  if (!is_onevision())
+    return llava_next_image_tokens(picture.original, grid_pinpoints, static_cast<int>(vit.image_size), side);
+  if (picture.tiles == 1) return int64_t{side} * side + 1;
+  const auto layout = anyres_layout(picture.original, grid_pinpoints, static_cast<int>(vit.image_size), side);
+  const auto kept = limit_features({layout.width, layout.height}, side, max_tiles);
+  return int64_t{side} * side + int64_t{kept.height} * (int64_t{kept.width} + 1);
 }
 
 std::vector<int64_t> LlavaVisionConfig::tower_shape(const PictureShape& picture) const {
@@ -118,11 +142,12 @@ std::vector<int64_t> LlavaVisionConfig::tower_shape(const PictureShape& picture)
 
 std::string LlavaVisionConfig::describe_tower() const {
   return fmt::format(
-      "siglip {} hidden {} {} layers {} heads {} image {} patch {} channels {} eps {} activation {}; states {}, class "
+      "siglip {} dinov2 {} on {} hidden {} {} layers {} heads {} image {} patch {} channels {} eps {} activation {}; "
+      "states {}, class "
       "token {}",
-      vit.siglip, vit.hidden_size, vit.intermediate_size, vit.num_hidden_layers, vit.num_attention_heads,
-      vit.image_size, vit.patch_size, vit.num_channels, vit.layer_norm_eps, static_cast<int>(vit.activation),
-      fmt::join(feature_states, " "), keep_class_token);
+      vit.siglip, vit.dinov2, vit.stored_side, vit.hidden_size, vit.intermediate_size, vit.num_hidden_layers,
+      vit.num_attention_heads, vit.image_size, vit.patch_size, vit.num_channels, vit.layer_norm_eps,
+      static_cast<int>(vit.activation), fmt::join(feature_states, " "), keep_class_token);
 }
 
 ImageProcessor LlavaVisionConfig::default_processor() const {
@@ -136,7 +161,9 @@ void LlavaVisionConfig::adapt(ImageProcessor& p, const std::string& place) const
   if (is_next()) {
     p.aspect_ratio = AspectRatio::kAnyres;
     p.grid_pinpoints = grid_pinpoints;
+    p.one_tile_in_company = is_onevision();
   }
+  if (pads_pictures) p.aspect_ratio = AspectRatio::kPad;
   const int side = static_cast<int>(vit.image_size);
   if (p.aspect_ratio == AspectRatio::kDynamic || p.tile_size() != ImageSize{side, side})
     throw input_error("{}: makes pictures of {} x {}, the vision tower takes {} x {}", place, p.tile_size().width,
@@ -145,8 +172,9 @@ void LlavaVisionConfig::adapt(ImageProcessor& p, const std::string& place) const
 
 std::vector<std::string> LlavaVisionConfig::unused_modules() const {
   std::vector<std::string> modules{"model.vision_tower.post_layernorm", "model.vision_tower.head"};
+  if (vit.dinov2 && num_layers() < vit.num_hidden_layers) modules.push_back("model.vision_tower.layernorm");
   for (int64_t i = num_layers(); i < vit.num_hidden_layers; ++i)
-    modules.push_back(fmt::format("model.vision_tower.encoder.layers.{}", i));
+    modules.push_back(fmt::format("model.vision_tower.encoder.layer{}.{}", vit.dinov2 ? "" : "s", i));
   return modules;
 }
 
@@ -157,6 +185,11 @@ std::span<const Rename> LlavaVisionConfig::published_names() const {
                                       {"model.vision_tower.", "vision_tower.vision_model."},
                                       {"model.multi_modal_projector.", "multi_modal_projector."},
                                       {"model.image_newline", "image_newline"}};
+  static constexpr Rename kWithDinov2[] = {{"model.language_model.", "language_model.model."},
+                                           {"lm_head.", "language_model.lm_head."},
+                                           {"model.vision_tower.", "vision_tower."},
+                                           {"model.multi_modal_projector.", "multi_modal_projector."}};
+  if (vit.dinov2) return kWithDinov2;
   return kNames;
 }
 

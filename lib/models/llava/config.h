@@ -16,10 +16,14 @@ struct LlavaVisionConfig : VisionConfig {
   ProjectorConfig projector;
   std::vector<int64_t> feature_states;    ///< hidden states of the tower that are used, 0 being the embeddings
   bool keep_class_token = false;          ///< strategy "full"; else the first feature is dropped
-  std::vector<ImageSize> grid_pinpoints;  ///< LLaVA-NeXT; empty: a picture is one tile
+  std::vector<ImageSize> grid_pinpoints;  ///< LLaVA-NeXT and OneVision; empty: a picture is one tile
+  int max_tiles =
+      0;  ///< OneVision: tiles' worth of features that a picture keeps, alone in its row; in company it is one tile
+  bool pads_pictures = false;  ///< to a square with the mean colour, unless the recipe says otherwise
   int64_t text_hidden_size = 0;
 
   bool is_next() const { return !grid_pinpoints.empty(); }
+  bool is_onevision() const { return max_tiles > 0; }
   /// Blocks of the tower that are run: those up to the last hidden state in use.
   int64_t num_layers() const;
   /// Features that one tile gives to the language model.
@@ -41,8 +45,9 @@ struct LlavaVisionConfig : VisionConfig {
 /// A LLaVA or LLaVA-NeXT checkpoint. Errors: input_error.
 VlmConfig read_llava(const ConfigReader& config, const VlmChoices& choices);
 
-/// A bare language model with a tower and a projector that is new. Errors: input_error, usage_error.
-VlmConfig compose_llava(const ConfigReader& language_model, const ConfigReader& tower, const VlmChoices& choices);
+/// A bare language model with a tower and a projector that is new. `side`: see read_vit_config. Errors: input_error, usage_error.
+VlmConfig compose_llava(const ConfigReader& language_model, const ConfigReader& tower, const VlmChoices& choices,
+                        std::optional<int64_t> side = std::nullopt);
 
 /// The vision part of a model that was read or composed by the functions above.
 const LlavaVisionConfig& llava_vision(const VlmConfig& config);

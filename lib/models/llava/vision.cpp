@@ -47,6 +47,16 @@ Tensor LlavaVision::tower(const Tensor& pixels, torch::ScalarType type, const Tr
   return joined(parts);
 }
 
+Tensor LlavaVision::scaled_down(const Tensor& grid) const {
+  if (!config_.is_onevision()) return grid;
+  const ImageSize size{static_cast<int>(grid.size(1)), static_cast<int>(grid.size(0))};
+  const auto kept = limit_features(size, static_cast<int>(config_.vit.patches_per_side()), config_.max_tiles);
+  if (kept == size) return grid;
+  const auto scaled = at::upsample_bilinear2d(grid.permute({2, 0, 1}).unsqueeze(0), {kept.height, kept.width},
+                                              /*align_corners=*/false);
+  return scaled.squeeze(0).permute({1, 2, 0});
+}
+
 Tensor LlavaVision::pack_next(const Tensor& tiles, ImageSize original) const {
   const int64_t side = config_.vit.patches_per_side();
   const auto layout =
@@ -59,8 +69,9 @@ Tensor LlavaVision::pack_next(const Tensor& tiles, ImageSize original) const {
                         .reshape({layout.grid_height * side, layout.grid_width * side, width})
                         .narrow(0, layout.top, layout.height)
                         .narrow(1, layout.left, layout.width);  // [h, w, D]
-  const auto newline = image_newline_.to(tiles.scalar_type()).expand({layout.height, 1, width});
-  return torch::cat({tiles[0], torch::cat({grid, newline}, 1).flatten(0, 1)}, 0);
+  const auto kept = scaled_down(grid);
+  const auto newline = image_newline_.to(tiles.scalar_type()).expand({kept.size(0), 1, width});
+  return torch::cat({tiles[0], torch::cat({kept, newline}, 1).flatten(0, 1)}, 0);
 }
 
 ImageFeatures LlavaVision::project(const Tensor& features, const std::vector<PictureShape>& shapes) const {
@@ -77,7 +88,11 @@ ImageFeatures LlavaVision::project(const Tensor& features, const std::vector<Pic
   std::vector<Tensor> pictures;
   int64_t begin = 0;
   for (const auto& shape : shapes) {
-    pictures.push_back(pack_next(projected.narrow(0, begin, shape.tiles), shape.original));
+    const auto tiles = projected.narrow(0, begin, shape.tiles);
+    if (config_.is_onevision() && shape.tiles == 1)
+      pictures.push_back(torch::cat({tiles[0], image_newline_.to(tiles.scalar_type()).unsqueeze(0)}, 0));
+    else
+      pictures.push_back(pack_next(tiles, shape.original));
     begin += shape.tiles;
   }
   return {joined(pictures)};

@@ -1,5 +1,5 @@
-// LLaVA (Liu et al. 2023, arXiv 2304.08485, 2310.03744) and LLaVA-NeXT: hidden states of a tower, projected; NeXT puts the
-// tiles of a picture together again and ends its rows with a learned newline.
+// LLaVA (Liu et al. 2023, arXiv 2304.08485, 2310.03744), LLaVA-NeXT and LLaVA-OneVision (Li et al. 2024, arXiv 2408.03326): hidden
+// states of a tower, projected; the latter two put the tiles of a picture together again and end its rows with a learned newline.
 #pragma once
 #include "lib/models/llava/config.h"
 #include "lib/models/vit/model.h"
@@ -16,6 +16,8 @@ class LlavaVision : public Vision {
   void visit_linears(const LinearVisitor& visitor) override;
 
  private:
+  /// Of a picture's features [h, w, D], about as many as OneVision keeps.
+  Tensor scaled_down(const Tensor& grid) const;
   Tensor pack_next(const Tensor& tiles, ImageSize original) const;
 
   LlavaVisionConfig config_;

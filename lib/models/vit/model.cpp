@@ -6,14 +6,43 @@
 #include "lib/nn/residual_block.h"
 
 namespace vlmtune {
+namespace {
+
+/// DINOv2's names for the parts that are CLIP's too.
+std::string dinov2_name(std::string name) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"embeddings.class_embedding", "embeddings.cls_token"},
+      {"embeddings.patch_embedding.", "embeddings.patch_embeddings.projection."},
+      {"embeddings.position_embedding.weight", "embeddings.position_embeddings"},
+      {"encoder.layers.", "encoder.layer."},
+      {".layer_norm1", ".norm1"},
+      {".layer_norm2", ".norm2"},
+      {".self_attn.q_proj", ".attention.attention.query"},
+      {".self_attn.k_proj", ".attention.attention.key"},
+      {".self_attn.v_proj", ".attention.attention.value"},
+      {".self_attn.out_proj", ".attention.output.dense"},
+  };
+  for (const auto& [from, to] : kNames)
+    if (const auto at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
+  return name;
+}
+
+Tensor scaled(const Tensor& branch, const Tensor& scale) {
+  return scale.defined() ? branch * scale.to(branch.scalar_type()) : branch;
+}
+
+}  // namespace
 
 Vit::Vit(const VitConfig& c, int64_t num_layers)
     : config_(c),
       patch_weight_(declared({c.hidden_size, c.num_channels, c.patch_size, c.patch_size})),
       position_embedding_(declared({c.num_positions(), c.hidden_size})) {
-  if (c.siglip) {
-    patch_bias_ = declared({c.hidden_size});
-  } else {
+  if (c.siglip || c.dinov2) patch_bias_ = declared({c.hidden_size});
+  if (c.dinov2) {
+    class_embedding_ = declared({1, 1, c.hidden_size});
+    position_embedding_ = declared({1, c.num_positions(), c.hidden_size});
+    if (num_layers == c.num_hidden_layers) last_layernorm_ = LayerNorm(c.hidden_size, c.layer_norm_eps);
+  } else if (!c.siglip) {
     class_embedding_ = declared({c.hidden_size});
     pre_layernorm_ = LayerNorm(c.hidden_size, c.layer_norm_eps);
   }
@@ -26,8 +55,20 @@ Vit::Vit(const VitConfig& c, int64_t num_layers)
                                   .qkv_bias = true,
                                   .output_bias = true,
                                   .output_name = "out_proj"}),
-                       Mlp(c.hidden_size, c.intermediate_size, c.activation)});
+                       Mlp(c.hidden_size, c.intermediate_size, c.activation),
+                       c.dinov2 ? declared({c.hidden_size}) : Tensor(),
+                       c.dinov2 ? declared({c.hidden_size}) : Tensor()});
   }
+}
+
+Tensor Vit::positions() const {
+  const int64_t side = config_.patches_per_side(), stored = config_.stored_side;
+  const auto all = position_embedding_.view({-1, config_.hidden_size});
+  if (stored == 0 || stored == side) return all;
+  const auto grid = all.narrow(0, 1, stored * stored).view({1, stored, stored, -1}).permute({0, 3, 1, 2});
+  const auto resized = at::upsample_bicubic2d(grid.to(torch::kFloat), {side, side}, /*align_corners=*/false);
+  return torch::cat(
+      {all.narrow(0, 0, 1), resized.permute({0, 2, 3, 1}).reshape({side * side, -1}).to(all.scalar_type())}, 0);
 }
 
 Tensor Vit::embed(const Tensor& pixels) const {
@@ -43,9 +84,10 @@ Tensor Vit::embed(const Tensor& pixels) const {
                            .reshape({images, side * side, channels * p * p});
   const auto bias = patch_bias_.defined() ? patch_bias_.to(type) : patch_bias_;
   auto x = kernels::linear(patches, patch_weight_.to(type).view({config_.hidden_size, -1}), bias);  // [N, P, D]
-  if (class_embedding_.defined()) x = torch::cat({class_embedding_.to(type).expand({images, 1, -1}), x}, 1);
-  x = x + position_embedding_.to(type);
-  return config_.siglip ? x : pre_layernorm_.forward(x);
+  if (class_embedding_.defined())
+    x = torch::cat({class_embedding_.to(type).view({1, 1, -1}).expand({images, 1, -1}), x}, 1);
+  x = x + positions().to(type);
+  return pre_layernorm_.weight.defined() ? pre_layernorm_.forward(x) : x;
 }
 
 std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<int64_t>& states,
@@ -64,32 +106,45 @@ std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<i
   const BlockStack stack{policy, stream, "vision_tower."};
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto attention = [&layer = layers_[i], training](const Tensor& in) {
-      return layer.self_attn.forward(layer.layer_norm1.forward(in), nullptr, {}, nullptr, 0, training);
+      return scaled(layer.self_attn.forward(layer.layer_norm1.forward(in), nullptr, {}, nullptr, 0, training),
+                    layer.layer_scale1);
     };
     const auto mlp = [&layer = layers_[i], training](const Tensor& in) {
-      return layer.mlp.forward(layer.layer_norm2.forward(in), training);
+      return scaled(layer.mlp.forward(layer.layer_norm2.forward(in), training), layer.layer_scale2);
     };
     x = run_block(stack, i, x, attention, mlp);
-    keep(static_cast<int64_t>(i) + 1, x);
+    const auto state = static_cast<int64_t>(i) + 1;
+    keep(state,
+         last_layernorm_.weight.defined() && state == config_.num_hidden_layers ? last_layernorm_.forward(x) : x);
   }
   return kept;
 }
 
-void Vit::visit(const std::string& prefix, const TensorVisitor& visitor) {
+void Vit::visit(const std::string& prefix, const TensorVisitor& show) {
+  const TensorVisitor visitor = [&](const std::string& name, Tensor& tensor) {
+    show(config_.dinov2 ? dinov2_name(name) : name, tensor);
+  };
   if (class_embedding_.defined()) visitor(prefix + "embeddings.class_embedding", class_embedding_);
   visitor(prefix + "embeddings.patch_embedding.weight", patch_weight_);
   if (patch_bias_.defined()) visitor(prefix + "embeddings.patch_embedding.bias", patch_bias_);
   visitor(prefix + "embeddings.position_embedding.weight", position_embedding_);
-  if (!config_.siglip) pre_layernorm_.visit(prefix + "pre_layrnorm", visitor);  // the field's spelling
-  visit_linears(prefix, [&](const std::string& name, Linear& linear) { linear.visit(name, visitor); });
+  if (pre_layernorm_.weight.defined()) pre_layernorm_.visit(prefix + "pre_layrnorm", visitor);  // the field's spelling
+  if (last_layernorm_.weight.defined()) last_layernorm_.visit(prefix + "layernorm", visitor);
+  visit_linears(prefix, [&](const std::string& name, Linear& linear) { linear.visit(name, show); });
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = prefix + "encoder.layers." + std::to_string(i);
     layers_[i].layer_norm1.visit(layer + ".layer_norm1", visitor);
     layers_[i].layer_norm2.visit(layer + ".layer_norm2", visitor);
+    if (!config_.dinov2) continue;
+    visitor(layer + ".layer_scale1.lambda1", layers_[i].layer_scale1);
+    visitor(layer + ".layer_scale2.lambda1", layers_[i].layer_scale2);
   }
 }
 
-void Vit::visit_linears(const std::string& prefix, const LinearVisitor& visitor) {
+void Vit::visit_linears(const std::string& prefix, const LinearVisitor& show) {
+  const LinearVisitor visitor = [&](const std::string& name, Linear& linear) {
+    show(config_.dinov2 ? dinov2_name(name) : name, linear);
+  };
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = prefix + "encoder.layers." + std::to_string(i);
     layers_[i].self_attn.visit_linears(layer + ".self_attn", visitor);

@@ -1,4 +1,4 @@
-// Vision transformer (Dosovitskiy et al. 2020, arXiv 2010.11929) as in CLIP and SigLIP.
+// Vision transformer (Dosovitskiy et al. 2020, arXiv 2010.11929) as in CLIP, SigLIP and DINOv2 (Oquab et al. 2023, arXiv 2304.07193).
 #pragma once
 #include "lib/models/vit/config.h"
 #include "lib/nn/attention.h"
@@ -13,6 +13,7 @@ struct VitBlock {
   LayerNorm layer_norm1, layer_norm2;
   Attention self_attn;
   Mlp mlp;
+  Tensor layer_scale1, layer_scale2;  // [D], DINOv2 only: factors of the two branches
 };
 
 class Vit {
@@ -21,7 +22,7 @@ class Vit {
   Vit(const VitConfig& config, int64_t num_layers);
 
   /// pixels [N, C, S, S] -> the hidden states asked for, each [N, 1 + P, D] (SigLIP: [N, P, D]). State 0 is what enters the
-  /// first block, state i what leaves block i. Runs in `pixels`' type. `stream` is of the blocks, if they are not kept.
+  /// first block, state i what leaves block i; DINOv2's last one is normalised. Runs in `pixels`' type. `stream` is of the blocks, if they are not kept.
   std::vector<Tensor> hidden_states(const Tensor& pixels, const std::vector<int64_t>& states,
                                     const RecomputePolicy& policy, bool training, WeightStream* stream = nullptr) const;
 
@@ -32,11 +33,13 @@ class Vit {
 
  private:
   Tensor embed(const Tensor& pixels) const;
+  Tensor positions() const;  // [positions of the pictures, D]
   VitConfig config_;
-  Tensor class_embedding_;            // [D], CLIP only
-  Tensor patch_weight_, patch_bias_;  // [D, C, p, p], [D] (SigLIP only)
-  Tensor position_embedding_;         // [positions, D]
+  Tensor class_embedding_;            // [D] (DINOv2: [1, 1, D]); not SigLIP
+  Tensor patch_weight_, patch_bias_;  // [D, C, p, p], [D] (not CLIP)
+  Tensor position_embedding_;         // [positions, D] (DINOv2: [1, positions, D])
   LayerNorm pre_layernorm_;           // CLIP only
+  LayerNorm last_layernorm_;          // DINOv2 only
   std::vector<VitBlock> layers_;
 };
 

@@ -4,6 +4,7 @@
 #include "lib/base/errors.h"
 #include "lib/models/config_reader.h"
 #include "lib/models/llava/config.h"
+#include "lib/models/llava/original.h"
 #include "lib/models/qwen_vl/config.h"
 #include "lib/models/vlm/config.h"
 
@@ -17,9 +18,15 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
-    {"llava", read_llava},        {"llava_next", read_llava}, {"qwen2_vl", read_qwen_vl},
-    {"qwen2_5_vl", read_qwen_vl}, {"qwen3_vl", read_qwen_vl},
+    {"llava", read_llava},      {"llava_next", read_llava},   {"llava_onevision", read_llava},
+    {"qwen2_vl", read_qwen_vl}, {"qwen2_5_vl", read_qwen_vl}, {"qwen3_vl", read_qwen_vl},
 };
+
+/// Of the pictures that a tower's folder makes, if it says so.
+std::optional<int64_t> picture_side(const fs::path& tower) {
+  if (!fs::exists(tower / "preprocessor_config.json")) return std::nullopt;
+  return ImageProcessor::load(tower).tile_size().height;
+}
 
 }  // namespace
 
@@ -36,13 +43,16 @@ VlmConfig read_vlm_config(const fs::path& dir, const std::optional<fs::path>& vi
   const auto family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                                    [&](const Family& known) { return known.model_type == type; });
   VlmConfig c;
-  if (family != std::end(kFamilies)) {
+  if (is_original_llava(config)) {
+    const auto tower = vision_tower ? *vision_tower : original_llava_tower(dir).value();
+    c = read_original_llava(config, ConfigReader::open(tower / "config.json"), choices);
+  } else if (family != std::end(kFamilies)) {
     if (vision_tower)
       throw usage_error("/model/vision_tower: {} already has a vision tower; swapping it is not available yet",
                         dir.string());
     c = family->read(config, choices);
   } else if (vision_tower) {
-    c = compose_llava(config, ConfigReader::open(*vision_tower / "config.json"), choices);
+    c = compose_llava(config, ConfigReader::open(*vision_tower / "config.json"), choices, picture_side(*vision_tower));
   } else {
     c.text = read_decoder_config(config);
   }
