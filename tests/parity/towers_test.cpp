@@ -25,14 +25,14 @@ TEST(Dinov2, FeaturesAndGradients) {
   std::map<std::string, Tensor> loaded;
   model.visit([&](const std::string& name, Tensor& tensor) { loaded[name] = tensor; });
   const auto tower = config.vision->build(VlmParts::kTower);
-  tower->visit([&](const std::string& name, Tensor& slot) { slot = loaded.at(name); });
+  tower->visit([&](const std::string& name, Tensor& slot) { slot = loaded.at(name).detach().requires_grad_(); });
   const auto features = tower->tower(golden.tensor("pixel_values"), torch::kFloat, {.training = true});
   expect_close(features, golden.tensor("features"), 1e-5, "features");
   const auto loss = (features * golden.tensor("loss_weights")).mean();
   EXPECT_NEAR(loss.item<double>(), golden.number("loss"), 1e-6);
   loss.backward();
   std::map<std::string, Tensor> gradients;
-  model.visit([&](const std::string& name, Tensor& tensor) {
+  tower->visit([&](const std::string& name, Tensor& tensor) {
     if (tensor.grad().defined()) gradients[name] = tensor.grad();
   });
   expect_gradients(gradients, golden, [](const std::string& name) { return "model.vision_tower." + name; });
