@@ -153,7 +153,7 @@ class Profile(program.Case):
             ("packed from a cache", "lora-finetune", 1, {"lora": lora, "data": {"embedding_cache": str(self.dir / "packed-embeddings")}}),
         ]:
             with self.subTest(name):
-                data = {"train": [self.write_data(images, 24, 670)], "packing": True, "max_length": 1400, "group_by_modality_length": False}
+                data = {"train": [self.write_data(images, 24)], "packing": True, "max_length": 2900, "group_by_modality_length": False}
                 self.check_training(name, command, images, **{**sections, "data": {**data, **sections.get("data", {})}})
 
     def test_inference(self):
