@@ -239,6 +239,9 @@ int answer_file(const InferArguments& a, const Session& session, const Dataset& 
   Texts texts;
   if (!a.output.empty()) {
     texts = resume_output(a.output);
+    if (static_cast<int64_t>(texts.size()) > dataset.size())
+      throw input_error("{}: holds {} answers for the {} rows of {}; give another --output, or remove the file",
+                        a.output, texts.size(), dataset.size(), a.input);
     if (!texts.empty()) log_info("{}: goes on after {} rows", a.output, texts.size());
     file.open(a.output, std::ios::app);
     if (!file) throw io_error("{}: cannot be written", a.output);

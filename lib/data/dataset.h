@@ -68,8 +68,8 @@ struct DatasetOptions {
 ///     (Control characters inside strings are let pass.)
 /// Pictures are looked for in image_folder, then beside the data file.
 ///
-/// "objects" {"ref": [names], "bbox": [[x1, y1, x2, y2], ...], "image_id": [...]} (ms-swift) fills <ref-object> and <bbox> in
-/// texts; boxes are in pixels of the original picture, image_id (the first picture if it is not given) says of which.
+/// "objects" {"ref": [names], "bbox": [[x1, y1, x2, y2], ...], "image_id": [...]} (ms-swift) fills <ref-object> and <bbox>
+/// where texts have them; boxes are in pixels of the original picture, image_id (the first picture if it is not given) says of which.
 ///
 /// A file may also be a webdataset shard (lib/data/tar_index.h), and a path a pattern in braces (expand_braces).
 ///

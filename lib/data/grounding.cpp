@@ -9,6 +9,14 @@ namespace {
 
 constexpr std::string_view kName = "<ref-object>", kBox = "<bbox>", kQwenBox = "<box>(";
 
+bool mentions(const std::vector<Message>& messages, std::initializer_list<std::string_view> marks) {
+  for (const Message& message : messages)
+    for (const MessagePart& part : message.parts)
+      for (const auto mark : marks)
+        if (part.text.find(mark) != std::string::npos) return true;
+  return false;
+}
+
 /// Replaces placeholders from left to right.
 class Placeholders {
  public:
@@ -59,6 +67,7 @@ class Placeholders {
 
 std::vector<Message> place_boxes(const Row& row, std::vector<Message> messages,
                                  const std::function<BoxFrame(size_t)>& frame_of) {
+  if (row.images.empty()) throw input_error("the row has objects and no picture");
   Placeholders placeholders(row, frame_of);
   size_t pictures = 0;  // so far
   for (Message& message : messages) {
@@ -75,13 +84,11 @@ std::vector<Message> place_boxes(const Row& row, std::vector<Message> messages,
   return messages;
 }
 
+bool has_placeholders(const std::vector<Message>& messages) { return mentions(messages, {kName, kBox}); }
+
 bool speaks_of_boxes(const Row& row, const std::vector<Message>& messages) {
-  if (row.images.empty()) return false;
   if (!row.boxes.empty() || !row.object_names.empty()) return true;
-  return std::any_of(messages.begin(), messages.end(), [](const Message& message) {
-    return std::any_of(message.parts.begin(), message.parts.end(),
-                       [](const MessagePart& part) { return part.text.find(kQwenBox) != std::string::npos; });
-  });
+  return !row.images.empty() && mentions(messages, {kQwenBox});
 }
 
 }  // namespace vlmtune

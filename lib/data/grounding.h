@@ -12,6 +12,9 @@ namespace vlmtune {
 std::vector<Message> place_boxes(const Row& row, std::vector<Message> messages,
                                  const std::function<BoxFrame(size_t image)>& frame_of);
 
+/// Whether a text has a <ref-object> or <bbox>.
+bool has_placeholders(const std::vector<Message>& messages);
+
 /// Whether place_boxes would change anything.
 bool speaks_of_boxes(const Row& row, const std::vector<Message>& messages);
 

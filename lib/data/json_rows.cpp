@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lib/base/errors.h"
+#include "lib/data/grounding.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;
@@ -347,7 +348,7 @@ class RowReader {
 
   void read_objects(const Json& json) {
     const Json* objects = member(json, "objects");
-    if (objects == nullptr || !objects->is_object()) return;  // other annotations
+    if (objects == nullptr || !objects->is_object() || !has_placeholders(row_.messages)) return;  // other annotations
     if (const Json* names = member(*objects, "ref")) {
       if (!names->is_array()) throw error("has an objects/ref that is {}, expected a list", names->type_name());
       for (const Json& name : *names) {

@@ -62,6 +62,9 @@ class Evaluation(program.Case):
         out.write_text("".join(out.read_text().splitlines(keepends=True)[:2]))
         program.run(*self.command("--input", file, "--output", out, "--metrics", again)).expect(0)
         self.assertEqual(again.read_text(), scores.read_text())
+        out.write_text(out.read_text() + '{"id": "6", "text": "a"}\n')
+        self.assertIn("7 answers for the 6 rows", program.run(*self.command("--input", file, "--output", out)).expect(3).err)
+        out.write_text("".join(out.read_text().splitlines(keepends=True)[:6]))
         again.unlink()  # nothing is left to answer
         program.run(*self.command("--input", file, "--output", out, "--metrics", again)).expect(0)
         self.assertEqual(again.read_text(), scores.read_text())

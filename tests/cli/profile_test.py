@@ -32,7 +32,7 @@ class Profile(program.Case):
         return str(path)
 
     def write_questions(self, count):
-        """Rows whose prompts are as long as the training rows."""
+        """Rows whose prompts are as long as write_data's rows with a picture."""
         rows = [{"image": "0a.png", "conversations": [tiny.turn("human", "a" * (LENGTH - 14)), tiny.turn("gpt", "a")]} for _ in range(count)]
         path = self.dir / f"questions-{count}.json"
         tiny.write_json(path, rows)
@@ -107,8 +107,8 @@ class Profile(program.Case):
             ("lora from a cache", "lora-finetune", 1, {"lora": lora, "data": {"embedding_cache": str(self.dir / "embeddings")}}),
             ("projector from a cache bf16 two images", "pretrain", 2, {"precision": bf16, "data": {"embedding_cache": str(self.dir / "embeddings")}}),
             ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 32}}),
-            ("projector with answers", "pretrain", 1, {"data": {"validation": [self.write_questions(12)]}, "train": {"eval_metrics": ["anls"]},
-                                                       "generation": {"max_new_tokens": 8, "batch_size": 12}}),
+            ("lora with answers", "lora-finetune", 1, {"lora": lora, "data": {"validation": [self.write_questions(12)]}, "train": {"eval_metrics": ["anls"]},
+                                                       "generation": {"max_new_tokens": 1, "batch_size": 12}}),
         ]:
             with self.subTest(name):
                 self.check_training(name, command, images, **sections)

@@ -118,16 +118,21 @@ TEST_F(GroundedRows, MarksBelongToThePictureBefore) {
 TEST_F(GroundedRows, OtherTextStays) {
   EXPECT_THAT(text(row("", "a <bbox> and <ref-object>", "<ref>b</ref>")),
               HasSubstr("a <bbox> and <ref-object>|a:[[<ref>b</ref></s>]]"));
-  EXPECT_THAT(text(row(R"("objects": [{"x": 1}], )", "a", "b")), HasSubstr("[[b</s>]]"));
+  for (const char* objects : {R"([{"x": 1}])", R"({"bbox": [[1, 2, 3, 4]], "area": [1]})", R"({"bbox": "none"})"})
+    EXPECT_THAT(text(row(fmt::format(R"("objects": {}, )", objects), "a", "b")), HasSubstr("[[b</s>]]"));
 }
 
 TEST_F(GroundedRows, WhatDoesNotFitIsNamed) {
-  EXPECT_THAT(error(row(R"("objects": {"bbox": [[1, 2, 3, 4]]}, )", "a", "b")),
+  EXPECT_THAT(error(row(R"("objects": {"ref": ["a"], "bbox": [[1, 2, 3, 4]]}, )", "<ref-object>", "b")),
               testing::AllOf(HasSubstr("data.json#0: "), HasSubstr("0 <bbox>"), HasSubstr("1 boxes")));
   EXPECT_THAT(error(row(R"("objects": {"bbox": [[1, 2, 3, 4]]}, )", "<bbox>", "<bbox>")), HasSubstr("2 <bbox>"));
   EXPECT_THAT(error(row(R"("objects": {"bbox": [[1, 2, 3]]}, )", "<bbox>", "b")), HasSubstr("[1,2,3]"));
   EXPECT_THAT(error(row(R"("objects": {"bbox": [[1, 2, 3, 4]], "image_id": [2]}, )", "<bbox>", "b")),
               HasSubstr("picture 2, the row has 2"));
+  EXPECT_THAT(
+      error(
+          R"([{"objects": {"ref": ["a"]}, "messages": [{"role": "user", "content": "<ref-object>"}, {"role": "assistant", "content": "b"}]}])"),
+      HasSubstr("no picture"));
   EXPECT_THAT(error(row(R"("objects": {"bbox": [[1, 2, 3, 4]], "bbox_type": "norm1"}, )", "<bbox>", "b")),
               HasSubstr("expected \"real\""));
 }
