@@ -48,14 +48,16 @@ Tensor onednn_product(const Tensor& x, const Tensor& weight, const Tensor& bias)
                  c10::List<std::optional<at::Scalar>>(), "");
 }
 
-/// Bytes that oneDNN takes while it multiplies [m, k] by [n, k] in bf16, measured on processors with AVX512-BF16 (within 1 % but for
-/// a few shapes): each thread adds up a block of rows by 64 columns in fp32 and keeps a packed block of the weight.
-int64_t bf16_work_space(int64_t m, int64_t k, int64_t n) {
+/// Bytes that oneDNN takes while it multiplies x [m, k] by [n, k] in bf16, measured on processors with AVX512-BF16 (within 1 % but
+/// for a few shapes): each thread adds up a block of rows by 64 columns in fp32 and keeps a packed block of the weight, and one of
+/// x where that is transposed.
+int64_t bf16_work_space(const Tensor& x, int64_t n) {
   if (!cpu::multiplies_bf16()) return 0;
-  constexpr int64_t kRows = 256, kColumns = 64, kDepth = 512, kRest = 1024;
-  const int64_t blocks = (m + kRows - 1) / kRows, rows = (m + blocks - 1) / blocks;
-  const int64_t packed = std::min((k + 31) / 32 * 32, kDepth) * kColumns * 2;
-  return at::get_num_threads() * (rows * std::min(kColumns, n) * 4 + packed + kRest);
+  constexpr int64_t kRows = 256, kColumns = 64, kDepth = 512, kPadding = 32, kRest = 1024;
+  const int64_t k = x.size(-1), m = x.numel() / k, blocks = (m + kRows - 1) / kRows, rows = (m + blocks - 1) / blocks;
+  const int64_t depth = std::min((k + 31) / 32 * 32, kDepth);
+  const int64_t of_x = x.stride(-1) == 1 ? 0 : rows * (depth + (k >= kDepth ? kPadding : 0)) * 2;
+  return at::get_num_threads() * (rows * std::min(kColumns, n) * 4 + depth * kColumns * 2 + of_x + kRest);
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
@@ -91,8 +93,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias)
   }
   const auto y = torch::linear(x, weight, bias);
   if (x.is_meta() && kernel_device(x) == torch::kCPU && x.scalar_type() == torch::kBFloat16 && x.numel() > 0)
-    torch::empty({bf16_work_space(x.numel() / x.size(-1), x.size(-1), weight.size(0))},
-                 x.options().dtype(torch::kByte));
+    torch::empty({bf16_work_space(x, weight.size(0))}, x.options().dtype(torch::kByte));
   return y;
 }
 

@@ -21,7 +21,10 @@ torch::Tensor to_device(const torch::Tensor& host, torch::Device device) {
   return host.to(device);
 }
 
-torch::Tensor to_device(torch::Tensor&& host, torch::Device device) { return host.to(device); }
+torch::Tensor to_device(torch::Tensor&& host, torch::Device device) {
+  const torch::Tensor taken = std::move(host);  // the caller's variable lets go of it
+  return taken.to(device);
+}
 
 torch::Tensor empty_on_host(torch::IntArrayRef shape, torch::ScalarType type, torch::Device device) {
   const HostScope host;
