@@ -38,7 +38,9 @@ TEST_P(QwenVl, PixelsAndTokenCounts) {
     const auto shape = processor.shape_of(picture.size());
     EXPECT_EQ(std::pair(image.width, image.height), std::pair(shape.width, shape.height)) << name;
     EXPECT_EQ(vision().image_tokens(shape), counts.at(i)) << name;
-    EXPECT_EQ(vision().tower_shape(shape)[0], grids[static_cast<int64_t>(i)].prod().item<int64_t>()) << name;
+    EXPECT_EQ(vision().tower_shape(shape)[0],
+              grids[static_cast<int64_t>(i)].prod().item<int64_t>() * vision().num_states())
+        << name;
     const auto pixels = torch::tensor(image.pixels).view({1, 3, image.height, image.width});
     patches.push_back(blockwise_patches(pixels, vision()));
     ++i;

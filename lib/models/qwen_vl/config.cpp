@@ -136,8 +136,7 @@ int64_t QwenVlVisionConfig::image_tokens(const PictureShape& picture) const {
 }
 
 std::vector<int64_t> QwenVlVisionConfig::tower_shape(const PictureShape& picture) const {
-  return {image_tokens(picture) * patches_per_token(),
-          hidden_size * (1 + static_cast<int64_t>(deepstack_blocks.size()))};
+  return {image_tokens(picture) * patches_per_token() * num_states(), hidden_size};
 }
 
 std::string QwenVlVisionConfig::describe_tower() const {

@@ -33,6 +33,8 @@ struct QwenVlVisionConfig : VisionConfig {
   std::vector<int64_t> deepstack_blocks;  ///< whose outputs are merged as well, ascending
 
   int64_t head_dim() const { return hidden_size / num_heads; }
+  /// States of the ViT that are merged: what leaves the last block, and the deepstack blocks.
+  int64_t num_states() const { return 1 + static_cast<int64_t>(deepstack_blocks.size()); }
   /// Patches that become one token.
   int64_t patches_per_token() const { return merge_size * merge_size; }
   /// Rows and columns of patches.

@@ -18,7 +18,7 @@ PatchMerger::PatchMerger(const QwenVlVisionConfig& c, bool tokens)
       normalises_tokens(tokens) {}
 
 Tensor PatchMerger::forward(const Tensor& patches) const {
-  const auto tokens = normalises_tokens ? normalise(norm, patches.reshape({-1, fc1.in_features}))
+  const auto tokens = normalises_tokens ? normalise(norm, patches.view({-1, fc1.in_features}))
                                         : normalise(norm, patches).view({-1, fc1.in_features});
   return fc2.forward(torch::gelu(fc1.forward(tokens)));
 }
@@ -39,12 +39,20 @@ Tensor QwenVlVision::tower(const Tensor& pixels, torch::ScalarType type, const T
   return vit_->forward(to_device(cast, vit_->device()), mode.vision_checkpointing, mode.training, stream.get());
 }
 
-ImageFeatures QwenVlVision::project(const Tensor& features, const std::vector<PictureShape>&) const {
+ImageFeatures QwenVlVision::project(const Tensor& features, const std::vector<PictureShape>& shapes) const {
   const ModuleScope module("multi_modal_projector");
-  const auto states = features.split(config_.hidden_size, -1);
-  ImageFeatures result{mergers_[0].forward(states[0].contiguous())};
-  for (size_t i = 1; i < mergers_.size(); ++i) result.deepstack.push_back(mergers_[i].forward(states[i]));
-  return result;
+  if (mergers_.size() == 1) return {mergers_[0].forward(features)};
+  std::vector<int64_t> rows;  // of each state of each picture
+  for (const auto& shape : shapes)
+    rows.insert(rows.end(), mergers_.size(), config_.image_tokens(shape) * config_.patches_per_token());
+  const auto parts = features.split_with_sizes(rows, 0);
+  std::vector<Tensor> merged;
+  for (size_t state = 0; state < mergers_.size(); ++state) {
+    std::vector<Tensor> of_pictures;
+    for (size_t i = state; i < parts.size(); i += mergers_.size()) of_pictures.push_back(parts[i]);
+    merged.push_back(mergers_[state].forward(of_pictures.size() == 1 ? of_pictures[0] : torch::cat(of_pictures, 0)));
+  }
+  return {merged[0], {merged.begin() + 1, merged.end()}};
 }
 
 std::string QwenVlVision::merger_name(size_t index) const {

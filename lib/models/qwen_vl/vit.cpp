@@ -59,8 +59,8 @@ Tensor QwenVit::embed(const Tensor& pixels, ImageSize grid) const {
   const auto x = kernels::linear(blockwise_patches(pixels, config_),
                                  patch_weight_.to(type).view({config_.hidden_size, -1}), bias);  // [P, D]
   if (!position_table_.defined()) return x;
-  const auto taps = stretched_table(grid, config_.merge_size, config_.table_side);
-  const auto rows = to_device(taps.rows, device()), weights = to_device(taps.weights, device());
+  auto taps = stretched_table(grid, config_.merge_size, config_.table_side);
+  const auto rows = to_device(std::move(taps.rows), device()), weights = to_device(std::move(taps.weights), device());
   Tensor positions;  // [P, D] fp32
   for (int64_t i = 0; i < rows.size(0); ++i) {
     const auto part = position_table_.index_select(0, rows[i]) * weights[i].unsqueeze(1);
@@ -126,7 +126,7 @@ Tensor QwenVit::forward(const Tensor& pixels, const RecomputePolicy& policy, boo
   }
   if (windows.order.defined()) x = reorder(x, to_device(windows.order.argsort(), x.device()), per_token);
   states.insert(states.begin(), x);
-  return states.size() == 1 ? x : torch::cat(states, -1);
+  return states.size() == 1 ? x : torch::cat(states, 0);
 }
 
 void QwenVit::visit(const std::string& prefix, const TensorVisitor& visitor) {

@@ -26,8 +26,8 @@ class QwenVit {
  public:
   explicit QwenVit(const QwenVlVisionConfig& config);
 
-  /// pixels [1, C, h, w] -> [P, D * (1 + deepstack blocks)]: what leaves the last block, then what leaves those; patches in
-  /// the order of blockwise_patches. Runs in `pixels`' type.
+  /// pixels [1, C, h, w] -> [states * P, D]: what leaves the last block, then what leaves the deepstack blocks, one after the
+  /// other; patches in the order of blockwise_patches. Runs in `pixels`' type.
   Tensor forward(const Tensor& pixels, const RecomputePolicy& policy, bool training, WeightStream* stream) const;
 
   void visit(const std::string& prefix, const TensorVisitor& visitor);
