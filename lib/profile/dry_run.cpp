@@ -211,9 +211,8 @@ TrainingTrace run_training(const Recipe& recipe, Command command, const InputPar
              : recipe.data.max_length;
   const auto features_type = recipe.data.embedding_cache ? std::optional(options.compute_type) : std::nullopt;
   const int64_t most = most_images(recipe, inputs.config);
-  const int64_t images = recipe.data.packing || budget
-                             ? most_images_packed(recipe, command, inputs, row_tokens, most)
-                             : most;
+  const int64_t images =
+      recipe.data.packing || budget ? most_images_packed(recipe, command, inputs, row_tokens, most) : most;
   auto row = longest_row(inputs, row_tokens, images, features_type);
   if (recipe.data.packing) row.sample_starts.push_back(recipe.data.max_length / 2);
   const std::vector<Example> rows(static_cast<size_t>(num_rows), row);
