@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/data/boxes.h"
+#include "lib/image/boxes.h"
 #include "lib/text/chat_template.h"
 
 namespace vlmtune {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/image/boxes.h"
 #include "lib/image/processor.h"
 #include "lib/models/names.h"
 #include "lib/nn/recompute.h"
@@ -77,6 +78,8 @@ class VisionConfig {
   /// tower does not take.
   virtual void adapt(ImageProcessor& processor, const std::string& place) const = 0;
   virtual PictureText picture_text() const { return {}; }
+  /// How the family writes the places of objects.
+  virtual BoxStyle box_style() const { return BoxStyle::kLlava; }
 
   /// Modules that hold the projector, as PEFT's modules_to_save names them.
   virtual std::vector<std::string> projector_modules() const = 0;

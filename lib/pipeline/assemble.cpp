@@ -208,6 +208,13 @@ ExampleOptions InputParts::example_options(const Recipe& recipe, std::shared_ptr
   options.image_tokens = [vision = config.vision](const PictureShape& picture) {
     return vision->image_tokens(picture);
   };
+  if (config.vision) {
+    options.box_style = config.vision->box_style();
+    options.resized_size = [processor = image_processor](ImageSize original) {
+      const auto shape = processor->shape_of(original);
+      return ImageSize{shape.width, shape.height};
+    };
+  }
   if (cache)
     options.features = [cache](const std::string& encoded, const std::string& name) {
       auto features = cache->find(sha256_hex(encoded));

@@ -1,5 +1,5 @@
 // Boxes: from pixels to what each family writes and back, and where rows put them.
-#include "lib/data/boxes.h"
+#include "lib/image/boxes.h"
 
 #include <gmock/gmock.h>
 

@@ -150,5 +150,15 @@ TEST(QwenVlConfig, ErrorsNameTheKey) {
     EXPECT_THAT(message_of([&, config = config] { read(config); }), testing::HasSubstr(place)) << config;
 }
 
+TEST(QwenVl, BoxesAreWrittenAsTheFamilyDoes) {
+  const auto style = [](const char* name) {
+    return read_vlm_config(golden_path(std::string("models/") + name), std::nullopt, {}).vision->box_style();
+  };
+  EXPECT_EQ(style("qwen2-vl"), BoxStyle::kQwen2Vl);
+  EXPECT_EQ(style("qwen2.5-vl"), BoxStyle::kQwen25Vl);
+  EXPECT_EQ(style("qwen3-vl"), BoxStyle::kQwen3Vl);
+  EXPECT_EQ(style("llava-clip-llama"), BoxStyle::kLlava);
+}
+
 }  // namespace
 }  // namespace vlmtune::test

@@ -64,11 +64,12 @@ struct Kind {
   std::string_view model_type;
   const char* activation;
   int64_t patch_size;
+  BoxStyle boxes;
   void (*read)(const ConfigReader& config, QwenVlVisionConfig& c);
 };
-constexpr Kind kKinds[] = {{"qwen2_vl", "quick_gelu", 14, read_qwen2},
-                           {"qwen2_5_vl", "silu", 14, read_qwen2_5},
-                           {"qwen3_vl", "gelu_pytorch_tanh", 16, read_qwen3}};
+constexpr Kind kKinds[] = {{"qwen2_vl", "quick_gelu", 14, BoxStyle::kQwen2Vl, read_qwen2},
+                           {"qwen2_5_vl", "silu", 14, BoxStyle::kQwen25Vl, read_qwen2_5},
+                           {"qwen3_vl", "gelu_pytorch_tanh", 16, BoxStyle::kQwen3Vl, read_qwen3}};
 
 std::shared_ptr<QwenVlVisionConfig> read_vision(const ConfigReader& config, const Kind& kind) {
   auto c = std::make_shared<QwenVlVisionConfig>();
@@ -83,6 +84,7 @@ std::shared_ptr<QwenVlVisionConfig> read_vision(const ConfigReader& config, cons
                       {"patch_size", c->patch_size},
                       {"temporal_patch_size", c->temporal_patch_size},
                       {"spatial_merge_size", c->merge_size}});
+  c->boxes = kind.boxes;
   kind.read(config, *c);
   config.check_sizes(
       {{"depth", c->depth}, {"hidden_size", c->hidden_size}, {"intermediate_size", c->intermediate_size}});

@@ -22,6 +22,8 @@ struct QwenVlVisionConfig : VisionConfig {
   const QwenVlNames* names = nullptr;
   std::span<const Rename> published;  ///< names in published checkpoints
 
+  BoxStyle boxes = BoxStyle::kQwen2Vl;
+
   // Qwen2.5-VL
   bool gated = false;       ///< RMS norms and gated MLPs
   int64_t window_size = 0;  ///< pixels along a side, within which patches see each other; 0: everywhere
@@ -46,6 +48,7 @@ struct QwenVlVisionConfig : VisionConfig {
   std::string describe_tower() const override;
   ImageProcessor default_processor() const override;
   void adapt(ImageProcessor& processor, const std::string& place) const override;
+  BoxStyle box_style() const override { return boxes; }
   PictureText picture_text() const override { return {"<|image_pad|>", "<|vision_start|>", "<|vision_end|>"}; }
   std::vector<std::string> projector_modules() const override;
   std::span<const Rename> published_names() const override { return published; }

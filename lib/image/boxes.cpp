@@ -1,4 +1,4 @@
-#include "lib/data/boxes.h"
+#include "lib/image/boxes.h"
 
 #include <fmt/format.h>
 
