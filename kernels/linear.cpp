@@ -50,14 +50,17 @@ Tensor onednn_product(const Tensor& x, const Tensor& weight, const Tensor& bias)
 
 /// Bytes that oneDNN takes while it multiplies x [m, k] by [n, k] in bf16, measured on processors with AVX512-BF16 (within 1 % but
 /// for a few shapes): each thread adds up a block of rows by 64 columns in fp32 and keeps a packed block of the weight, and one of
-/// x where that is transposed.
+/// x where that is transposed. Rows are cut so that the threads have equally many blocks.
 int64_t bf16_work_space(const Tensor& x, int64_t n) {
   if (!cpu::multiplies_bf16()) return 0;
-  constexpr int64_t kRows = 256, kColumns = 64, kDepth = 512, kPadding = 32, kRest = 1024;
-  const int64_t k = x.size(-1), m = x.numel() / k, blocks = (m + kRows - 1) / kRows, rows = (m + blocks - 1) / blocks;
-  const int64_t depth = std::min((k + 31) / 32 * 32, kDepth);
-  const int64_t of_x = x.stride(-1) == 1 ? 0 : rows * (depth + (k >= kDepth ? kPadding : 0)) * 2;
-  return at::get_num_threads() * (rows * std::min(kColumns, n) * 4 + depth * kColumns * 2 + of_x + kRest);
+  constexpr int64_t kRows = 256, kColumns = 64, kDepth = 512, kPadding = 32, kRest = 832, kShared = 192;
+  const int64_t k = x.size(-1), m = x.numel() / k, threads = at::get_num_threads();
+  const bool transposed = x.stride(-1) != 1;
+  int64_t blocks = (m + kRows - 1) / kRows;
+  while (blocks * (transposed ? 1 : (n + kColumns - 1) / kColumns) % threads != 0) ++blocks;
+  const int64_t rows = (m + blocks - 1) / blocks, depth = std::min((k + 31) / 32 * 32, kDepth);
+  const int64_t of_x = !transposed ? 0 : rows * (depth + (k >= kDepth ? kPadding : 0)) * 2;
+  return threads * (rows * std::min(kColumns, n) * 4 + depth * kColumns * 2 + of_x + kRest) + kShared;
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
