@@ -196,6 +196,12 @@ ImageProcessor choose_processor(const Recipe& recipe, const VlmConfig& config, b
   const bool has_file = fs::exists(dir / "preprocessor_config.json") || fs::exists(dir / "processor_config.json");
   auto processor = dry_run && !has_file ? config.vision->default_processor() : ImageProcessor::load(dir);
   config.vision->adapt(processor, dir.string());
+  if (processor.one_tile_in_company && recipe.data.embedding_cache)
+    throw usage_error(
+        "/data/embedding_cache: found \"{}\", expected null: what a {} model makes of a picture depends on the "
+        "pictures "
+        "beside it",
+        *recipe.data.embedding_cache, config.model_type);
   apply_image_choices(recipe.image, config, processor);
   return processor;
 }
