@@ -48,11 +48,16 @@ Tensor onednn_product(const Tensor& x, const Tensor& weight, const Tensor& bias)
                  c10::List<std::optional<at::Scalar>>(), "");
 }
 
-/// Bytes that oneDNN takes while it multiplies x [m, k] by [n, k] in bf16, measured on processors with AVX512-BF16 (within 1 % but
-/// for a few shapes): each thread adds up a block of rows by 64 columns in fp32 and keeps a packed block of the weight, and one of
-/// x where that is transposed. Rows are cut so that the threads have equally many blocks.
+/// Bytes that oneDNN takes while it multiplies x [m, k] by [n, k] in bf16, measured on processors with AVX512-BF16 and without
+/// AMX (within 1 % but for a few shapes; 0 for others): each thread adds up a block of rows by 64 columns in fp32 and keeps a
+/// packed block of the weight, and one of x where that is transposed. Rows are cut so that the threads have equally many blocks.
 int64_t bf16_work_space(const Tensor& x, int64_t n) {
-  if (!cpu::multiplies_bf16()) return 0;
+#if defined(__x86_64__)
+  static const bool measured = cpu::multiplies_bf16() && !__builtin_cpu_supports("amx-bf16");
+#else
+  constexpr bool measured = false;
+#endif
+  if (!measured) return 0;
   constexpr int64_t kRows = 256, kColumns = 64, kDepth = 512, kPadding = 32, kRest = 832, kShared = 192;
   const int64_t k = x.size(-1), m = x.numel() / k, threads = at::get_num_threads();
   const bool transposed = x.stride(-1) != 1;
