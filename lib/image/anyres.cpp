@@ -65,6 +65,14 @@ AnyresLayout anyres_layout(ImageSize original, std::span<const ImageSize> pinpoi
   return layout;
 }
 
+std::vector<ImageSize> onevision_pinpoints() {
+  constexpr int kTile = 384, kMost = 6 * kTile;
+  std::vector<ImageSize> grids;
+  for (int height = kTile; height <= kMost; height += kTile)
+    for (int width = kTile; width <= kMost; width += kTile) grids.push_back({width, height});
+  return grids;
+}
+
 ImageSize limit_features(ImageSize kept, int patches, int max_tiles) {
   const double ratio = std::sqrt(static_cast<double>(int64_t{kept.height} * kept.width) /
                                  static_cast<double>(int64_t{max_tiles} * patches * patches));

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "lib/image/image.h"
 
@@ -29,6 +30,9 @@ struct AnyresLayout {
   /// patches^2 for the whole picture + height * (width + 1).
   int64_t num_tokens() const { return int64_t{patches} * patches + int64_t{height} * (int64_t{width} + 1); }
 };
+
+/// LLaVA-OneVision's published grids: one to six tiles of 384 pixels a side, row by row.
+std::vector<ImageSize> onevision_pinpoints();
 
 /// LLaVA-OneVision's "anyres_max_N": features of `kept` size, scaled down to about N tiles' worth where they are many more.
 ImageSize limit_features(ImageSize kept, int patches, int max_tiles);

@@ -3,6 +3,7 @@
 
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
+#include "lib/image/anyres.h"
 #include "lib/image/processor.h"
 
 namespace vlmtune {
@@ -82,8 +83,7 @@ void set_family_defaults(Family family, ImageProcessor& p) {
     p.one_tile_in_company = true;
     p.size_height = p.size_width = 384;
     p.do_center_crop = false;
-    for (int height = 384; height <= 6 * 384; height += 384)
-      for (int width = 384; width <= 6 * 384; width += 384) p.grid_pinpoints.push_back({width, height});
+    p.grid_pinpoints = onevision_pinpoints();
   }
   if (family == Family::kQwen2Vl) {
     p.aspect_ratio = AspectRatio::kDynamic;

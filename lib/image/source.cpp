@@ -1,5 +1,6 @@
 #include "lib/image/source.h"
 
+#include <array>
 #include <charconv>
 #include <optional>
 

@@ -42,9 +42,7 @@ void read_grid(const ConfigReader& config, LlavaVisionConfig& c) {
     if (pair.size() != 2) throw input_error("{}: expected [height, width] pairs", config.place("image_grid_pinpoints"));
     c.grid_pinpoints.push_back({.width = static_cast<int>(pair[1]), .height = static_cast<int>(pair[0])});
   }
-  if (c.grid_pinpoints.empty() && c.is_onevision())
-    for (int height = 384; height <= 6 * 384; height += 384)
-      for (int width = 384; width <= 6 * 384; width += 384) c.grid_pinpoints.push_back({width, height});
+  if (c.grid_pinpoints.empty() && c.is_onevision()) c.grid_pinpoints = onevision_pinpoints();
   if (c.grid_pinpoints.empty()) c.grid_pinpoints = {{672, 336}, {336, 672}, {672, 672}, {336, 1008}, {1008, 336}};
 }
 

@@ -42,7 +42,7 @@ struct LlavaVisionConfig : VisionConfig {
   std::unique_ptr<Vision> build(VlmParts parts) const override;
 };
 
-/// A LLaVA or LLaVA-NeXT checkpoint. Errors: input_error.
+/// A LLaVA, LLaVA-NeXT or LLaVA-OneVision checkpoint. Errors: input_error.
 VlmConfig read_llava(const ConfigReader& config, const VlmChoices& choices);
 
 /// A bare language model with a tower and a projector that is new. `side`: see read_vit_config. Errors: input_error, usage_error.
