@@ -15,6 +15,7 @@
 #include "lib/pipeline/answering.h"
 #include "lib/pipeline/device.h"
 #include "lib/pipeline/outputs.h"
+#include "lib/pipeline/retrieval.h"
 #include "lib/profile/dry_run.h"
 
 namespace vlmtune {
@@ -220,7 +221,7 @@ void check_references(const InferArguments& a, const Dataset& dataset) {
   throw input_error("{}: no row has \"references\", which --metrics compares the answers with", a.input);
 }
 
-void write_scores(const InferArguments& a, const Dataset& dataset, const Texts& texts) {
+void write_scores(const InferArguments& a, const Session& session, const Dataset& dataset, const Texts& texts) {
   std::vector<AnsweredRow> rows;
   for (size_t i = 0; i < texts.size(); ++i) {
     auto references = references_of(dataset, static_cast<int64_t>(i));
@@ -228,7 +229,11 @@ void write_scores(const InferArguments& a, const Dataset& dataset, const Texts& 
   }
   if (rows.empty()) throw input_error("{}: no row with \"references\" was answered", a.input);
   Json json = {{"rows", rows.size()}, {"failed_rows", std::count(texts.begin(), texts.end(), std::nullopt)}};
-  for (const auto& [name, score] : compute_metrics(rows)) json[name] = score;
+  auto scores = compute_metrics(rows);
+  if (session.recipe.model.similarity_head)
+    for (auto& score : score_retrieval(session.recipe, *session.parts.model, dataset, session.builder))
+      scores.push_back(std::move(score));
+  for (const auto& [name, score] : scores) json[name] = score;
   write_file_atomic(a.metrics, json.dump(2) + "\n");
   log_info("{}: scores of {} rows", a.metrics, rows.size());
 }
@@ -286,7 +291,7 @@ int answer_file(const InferArguments& a, const Session& session, const Dataset& 
     progress.update(begin, "");
   }
   if (const int signal = interrupt_signal()) return static_cast<int>(ExitCode::kSignalBase) + signal;
-  if (!a.metrics.empty()) write_scores(a, dataset, texts);
+  if (!a.metrics.empty()) write_scores(a, session, dataset, texts);
   const bool failed = std::find(texts.begin(), texts.end(), std::nullopt) != texts.end();
   return static_cast<int>(failed ? ExitCode::kInput : ExitCode::kDone);
 }

@@ -226,8 +226,7 @@ int run_training(const TrainArguments& arguments, Command command) {
     auto quiet = options;
     quiet.mode = {};
     eval_loss = evaluate(model, *validation, builder, recipe.train.per_device_batch_size, quiet).loss;
-    const auto scores =
-        recipe.train.eval_metrics.empty() ? Scores() : score_answers(recipe, inputs, model, *validation, builder);
+    const auto scores = evaluation_scores(recipe, inputs, model, *validation, builder);
     metrics.append(EvalMetrics{position.step, *eval_loss, scores});
     log_info("step {}: evaluation loss {:.4f}{}", position.step, *eval_loss, shown(scores));
   };
@@ -280,6 +279,7 @@ int run_training(const TrainArguments& arguments, Command command) {
                     .loss = loss,
                     .learning_rate = recipe.optimizer.learning_rate * factor,
                     .grad_norm = grad_norm,
+                    .similarity = result.similarity,
                     .loss_scale = options.loss_scale,
                     .samples = batch->samples,
                     .tokens = batch->tokens,

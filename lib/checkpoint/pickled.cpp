@@ -1,10 +1,12 @@
 #include "lib/checkpoint/pickled.h"
 
 #include <caffe2/serialize/inline_container.h>
+#include <torch/csrc/jit/serialization/pickler.h>
 
 #include <string_view>
 
 #include "lib/base/errors.h"
+#include "lib/base/files.h"
 #include "lib/checkpoint/pickle.h"
 
 namespace vlmtune {
@@ -68,6 +70,29 @@ TensorTable read_pickled_table(const MappedFile& map) {
     throw input_error("{}: is not what torch.save writes ({})", file, error.what_without_backtrace());
   }
   return table;
+}
+
+void write_torch_file(const std::filesystem::path& path, const std::map<std::string, torch::Tensor>& tensors) {
+  c10::Dict<std::string, torch::Tensor> dictionary;
+  int stored = 0;
+  for (const auto& [name, tensor] : tensors) dictionary.insert(name, tensor.detach().cpu().contiguous());
+  std::string pickle, bytes;
+  const auto append_to = [](std::string& text) {
+    return [&text](const void* data, size_t size) {
+      text.append(static_cast<const char*>(data), size);
+      return size;
+    };
+  };
+  torch::jit::Pickler pickler(append_to(pickle), nullptr, nullptr, nullptr, nullptr, /*tag_aggregates=*/false);
+  pickler.protocol();
+  pickler.pushIValue(dictionary);
+  pickler.stop();
+  caffe2::serialize::PyTorchStreamWriter zip(append_to(bytes));
+  zip.writeRecord("data.pkl", pickle.data(), pickle.size());
+  for (const auto& tensor : pickler.tensorData())
+    zip.writeRecord(fmt::format("data/{}", stored++), tensor.data_ptr(), tensor.nbytes());
+  zip.writeEndOfFile();
+  write_file_atomic(path, bytes);
 }
 
 }  // namespace vlmtune

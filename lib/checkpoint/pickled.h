@@ -11,4 +11,7 @@ bool is_pickled(const MappedFile& map);
 /// Errors: input_error that names the file and the tensor: no dictionary of tensors, a format of before torch 1.6.
 TensorTable read_pickled_table(const MappedFile& map);
 
+/// A dictionary of tensors as torch.save writes it, made in memory: for small files. Errors: io_error.
+void write_torch_file(const std::filesystem::path& path, const std::map<std::string, torch::Tensor>& tensors);
+
 }  // namespace vlmtune

@@ -6,6 +6,7 @@
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
 #include "lib/checkpoint/checkpoint.h"
+#include "lib/checkpoint/pickled.h"
 #include "lib/checkpoint/safetensors.h"
 #include "lib/memory/scope.h"
 #include "lib/models/config_reader.h"
@@ -17,6 +18,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
+/// What LLaVA's trainer trained beside LoRA.
+constexpr const char* kOriginalRest = "non_lora_trainables.bin";
+
+bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
 
 bool ends_module(const std::string& module, const std::string& name) {
   return module == name || module.ends_with("." + name);
@@ -62,12 +67,45 @@ void make_whole(Linear& linear, torch::ScalarType type) {
   linear.quantized.reset();
 }
 
+/// An adapter's tensors by the names that they have in the model.
+struct StoredAdapter {
+  struct Place {
+    const Checkpoint* file;
+    std::string name;  ///< there
+  };
+  std::vector<Checkpoint> files;
+  std::map<std::string, Place> tensors;
+};
+
+StoredAdapter open_adapter(const fs::path& dir, PartKind kind) {
+  StoredAdapter stored;
+  const auto lora = dir / "adapter_model.safetensors", pickled = dir / "adapter_model.bin";
+  stored.files.push_back(Checkpoint::open_file(!fs::exists(lora) && fs::exists(pickled) ? pickled : lora));
+  if (fs::exists(dir / kOriginalRest)) stored.files.push_back(Checkpoint::open_file(dir / kOriginalRest));
+  for (const auto& file : stored.files)
+    for (const auto& name : file.names()) stored.tensors[canonical_adapter_name(name, kind)] = {&file, name};
+  return stored;
+}
+
+/// What PEFT's config says elsewhere: LLaVA's trainer adds the tower after the adapter, so that its targets are the language
+/// model's alone, and saves whatever else it trained.
+void complete_original(AdapterConfig& config, const StoredAdapter& stored, PartKind kind) {
+  bool in_tower = false;
+  for (const auto& [name, place] : stored.tensors) {
+    in_tower = in_tower || (is_lora(name) && component_of(name) == Component::kVisionTower);
+    if (!is_lora(name)) config.modules_to_save.push_back(std::regex_replace(name, std::regex("\\.(weight|bias)$"), ""));
+  }
+  if (!in_tower) config.exclude_modules = {{}, ".*(vision_tower|multi_modal_projector).*"};
+  for (auto& target : config.target_modules.names) target = canonical_tensor_name(target, kind);
+}
+
 /// The head of a tied model is its embedding: a file may repeat it, but not hold another one.
-void check_saved_head(const VlmModel& model, const Checkpoint& checkpoint, const std::string& name) {
-  const auto &head = model.head_weight(), saved = checkpoint.view(name);
+void check_saved_head(const VlmModel& model, const StoredAdapter::Place& place) {
+  const auto& [file, name] = place;
+  const auto &head = model.head_weight(), saved = file->view(name);
   if (saved.sizes() != head.sizes() || !torch::equal(saved.to(head.scalar_type()), head))
     throw input_error("{}: tensor \"{}\" differs from the embedding, but the model's config.json ties them",
-                      checkpoint.path().string(), name);
+                      file->path().string(), name);
 }
 
 }  // namespace
@@ -93,13 +131,13 @@ bool AdapterConfig::targets(const std::string& module) const {
          layers_to_transform.end();
 }
 
-bool AdapterConfig::saves(const std::string& module) const {
-  for (const auto& name : modules_to_save)
-    if (ends_module(module, name) || module.find("." + name + ".") != std::string::npos ||
-        module.starts_with(name + "."))
-      return true;
-  return false;
+bool lies_in(const std::string& name, const std::vector<std::string>& modules) {
+  const auto path = "." + name + ".";
+  return std::any_of(modules.begin(), modules.end(),
+                     [&](const auto& module) { return path.find("." + module + ".") != std::string::npos; });
 }
+
+bool AdapterConfig::saves(const std::string& name) const { return lies_in(name, modules_to_save); }
 
 std::vector<std::string> attach_lora(VlmModel& model, const AdapterConfig& config, int64_t seed) {
   auto attached = attach(model, config, seed);
@@ -108,11 +146,9 @@ std::vector<std::string> attach_lora(VlmModel& model, const AdapterConfig& confi
 }
 
 AdapterConfig load_adapter(VlmModel& model, const fs::path& dir) {
-  const auto config = read_adapter_config(dir);
-  const auto checkpoint = Checkpoint::open_file(dir / "adapter_model.safetensors");
-  const auto file = (dir / "adapter_model.safetensors").string();
-  std::map<std::string, std::string> stored;  // canonical -> in the file
-  for (const auto& name : checkpoint.names()) stored[canonical_adapter_name(name, model.config().whole())] = name;
+  auto config = read_adapter_config(dir);
+  auto stored = open_adapter(dir, model.config().whole());
+  if (config.original_layout) complete_original(config, stored, model.config().whole());
   if (!config.target_modules.empty() && attach(model, config, 0).empty())
     throw input_error("{}: /target_modules: matches no linear layer of the model",
                       (dir / "adapter_config.json").string());
@@ -121,44 +157,55 @@ AdapterConfig load_adapter(VlmModel& model, const fs::path& dir) {
   });
   size_t used = 0;
   model.visit([&](const std::string& name, Tensor& slot) {
-    const auto at = stored.find(name);
-    const bool is_lora = name.find(".lora_") != std::string::npos;
-    if (at == stored.end()) {
-      const auto module = name.substr(0, name.rfind('.'));
-      if (is_lora || config.saves(module)) throw input_error("{}: tensor \"{}{}\" is missing", file, kPrefix, name);
+    const auto at = stored.tensors.find(name);
+    if (at == stored.tensors.end()) {
+      if (is_lora(name) || config.saves(name))
+        throw input_error("{}: tensor \"{}{}\" is missing", stored.files[0].path().string(), kPrefix, name);
       return;
     }
-    const auto values = checkpoint.view(at->second);
+    const auto& [file, stored_name] = at->second;
+    const auto values = file->view(stored_name);
     if (values.sizes() != slot.sizes())
-      throw input_error("{}: tensor \"{}\" has shape [{}], expected [{}]", file, at->second,
+      throw input_error("{}: tensor \"{}\" has shape [{}], expected [{}]", file->path().string(), stored_name,
                         fmt::join(values.sizes(), ", "), fmt::join(slot.sizes(), ", "));
     // A replaced module keeps the type of the model; LoRA stays fp32.
-    slot = values.to(slot.device(), is_lora ? torch::kFloat : slot.scalar_type(), false, true);
-    stored.erase(at);
+    slot = values.to(slot.device(), is_lora(name) ? torch::kFloat : slot.scalar_type(), false, true);
+    stored.tensors.erase(at);
     ++used;
   });
-  if (used == 0) throw input_error("{}: no tensor in it belongs to the model", file);
-  for (const auto& [name, stored_name] : stored) {
+  if (used == 0) throw input_error("{}: no tensor in it belongs to the model", stored.files[0].path().string());
+  for (const auto& [name, place] : stored.tensors) {
     if (name == "lm_head.weight" && model.config().text.tie_word_embeddings)
-      check_saved_head(model, checkpoint, stored_name);
+      check_saved_head(model, place);
     else if (!model.config().is_unused(name))
-      throw input_error("{}: tensor \"{}\" belongs to no layer of the model", file, stored_name);
+      throw input_error("{}: tensor \"{}\" belongs to no layer of the model", place.file->path().string(), place.name);
   }
   return config;
 }
 
 void save_adapter(VlmModel& model, const AdapterConfig& config, const fs::path& dir) {
-  std::map<std::string, Tensor> tensors;
+  const auto published = [&](const std::string& name) {
+    return config.original_layout ? model.config().published_name(name) : name;
+  };
+  std::map<std::string, Tensor> lora, saved;
   model.visit([&](const std::string& name, Tensor& tensor) {
-    const auto module = name.substr(0, name.rfind('.'));
-    if (name.find(".lora_") != std::string::npos || config.saves(module))
-      tensors[std::string(kPrefix) + name] = tensor.detach();
+    if (is_lora(name))
+      lora[std::string(kPrefix) + published(name)] = tensor.detach();
+    else if (config.saves(name))
+      saved[std::string(kPrefix) + published(name)] = tensor.detach();
   });
-  if (std::find(config.modules_to_save.begin(), config.modules_to_save.end(), "lm_head") !=
-      config.modules_to_save.end())
-    tensors[std::string(kPrefix) + "lm_head.weight"] = model.head_weight().detach();
-  write_safetensors(dir / "adapter_model.safetensors", tensors);
-  write_adapter_config(config, dir);
+  if (config.saves("lm_head")) saved[std::string(kPrefix) + "lm_head.weight"] = model.head_weight().detach();
+  auto written = config;
+  if (config.original_layout) {
+    write_torch_file(dir / kOriginalRest, saved);
+    for (auto& target : written.target_modules.names) target = published(target);
+    written.modules_to_save.clear();  // they lie elsewhere
+    written.exclude_modules = {};
+  } else {
+    lora.merge(saved);
+  }
+  write_safetensors(dir / "adapter_model.safetensors", lora);
+  write_adapter_config(written, dir);
 }
 
 void merge_adapter(VlmModel& model, torch::ScalarType dequantized_type) {

@@ -23,6 +23,9 @@ struct ModulePattern {
 template <typename T>
 using PatternTable = std::vector<std::pair<std::string, T>>;
 
+/// Whether a module or a tensor lies in one of PEFT's `modules_to_save`, which are names or endings of names of modules.
+bool lies_in(const std::string& name, const std::vector<std::string>& modules);
+
 struct AdapterConfig {
   int64_t r = 8;
   double alpha = 16, dropout = 0;
@@ -32,13 +35,14 @@ struct AdapterConfig {
   PatternTable<int64_t> rank_pattern;
   PatternTable<double> alpha_pattern;
   std::vector<int64_t> layers_to_transform;
-  std::string base_model;  ///< base_model_name_or_path
+  std::string base_model;        ///< base_model_name_or_path
+  bool original_layout = false;  ///< saved modules lie in non_lora_trainables.bin, as LLaVA's own trainer leaves them
 
   int64_t rank_of(const std::string& module) const;
   /// alpha / r of the module, or alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023, arXiv 2312.03732).
   double scale_of(const std::string& module) const;
   bool targets(const std::string& module) const;
-  bool saves(const std::string& module) const;
+  bool saves(const std::string& name) const;
 };
 
 /// Errors: input_error for what is not supported (DoRA, other kinds of adapters, trained biases).

@@ -88,6 +88,7 @@ AdapterConfig read_adapter_config(const fs::path& dir) {
   for (const auto& [pattern, rank] : c.rank_pattern)
     if (rank <= 0)
       throw input_error("{}/{}: found {}, expected a positive rank", reader.place("rank_pattern"), pattern, rank);
+  c.original_layout = fs::exists(dir / "non_lora_trainables.bin");
   return c;
 }
 

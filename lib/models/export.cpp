@@ -6,13 +6,6 @@ namespace vlmtune {
 namespace fs = std::filesystem;
 namespace {
 
-std::string published_name(const std::string& name, const VlmConfig& config) {
-  if (config.vision)
-    for (const auto& rename : config.vision->published_names())
-      if (name.starts_with(rename.from)) return std::string(rename.to) + name.substr(rename.from.size());
-  return name;
-}
-
 Tensor with_rows(const Tensor& matrix, int64_t rows) {
   if (matrix.size(0) >= rows) return matrix;
   const auto mean = matrix.to(torch::kFloat).mean(0, true).to(matrix.scalar_type());
@@ -51,7 +44,7 @@ void export_weights(VlmModel& model, const std::vector<WeightSource>& sources, c
     auto shape = tensor.sizes().vec();
     const int64_t rows = is_vocabulary(name) ? std::max(vocab_rows, shape[0]) : shape[0];
     shape[0] = rows;
-    tensors.push_back({published_name(name, model.config()), type, shape,
+    tensors.push_back({model.config().published_name(name), type, shape,
                        [tensor, type, rows] { return with_rows(tensor.detach().to(type), rows); }});
   });
   bool in_few_bits = false;
@@ -60,7 +53,7 @@ void export_weights(VlmModel& model, const std::vector<WeightSource>& sources, c
     const auto name = module + ".weight";
     if (is_vocabulary(name) && linear.out_features < vocab_rows)
       throw usage_error("/quantization/skip_modules: expected lm_head among them, since the vocabulary is enlarged");
-    append_quantized(published_name(name, model.config()), linear.quantized, fresh_type, tensors);
+    append_quantized(model.config().published_name(name), linear.quantized, fresh_type, tensors);
     stored.erase(name);
     in_few_bits = true;
   });
@@ -68,7 +61,7 @@ void export_weights(VlmModel& model, const std::vector<WeightSource>& sources, c
     if (component_of(name) != Component::kVisionTower || is_ignored_tensor(name) || is_quantized_part(name)) continue;
     const auto& checkpoint = where.first->checkpoint;
     const auto& stored_name = where.second;
-    const auto published = published_name(name, model.config());
+    const auto published = model.config().published_name(name);
     const auto& entry = checkpoint.entry(stored_name);
     if (!holds_codes(checkpoint, stored_name)) {
       tensors.push_back({published, *dtype_from_safetensors(entry.dtype), entry.shape,

@@ -31,6 +31,7 @@ constexpr Spelling kSpellings[] = {
     {PartKind::kProjector, "multi_modal_projector.", "model.multi_modal_projector."},
     {PartKind::kProjector, "image_newline", "model.image_newline"},
     {PartKind::kProjector, "visual.", "model.visual."},
+    {PartKind::kProjector, "similarity_head.", "model.similarity_head."},
 };
 
 // LLaVA's own repository numbers the projector's parts with the activations between them.
@@ -44,9 +45,13 @@ constexpr Rename kOriginalProjector[] = {
 
 // The first that a name holds says whose it is.
 constexpr std::pair<std::string_view, Component> kComponents[] = {
-    {"multi_modal_projector", Component::kProjector}, {"image_newline", Component::kProjector},
-    {"visual.merger", Component::kProjector},         {"visual.deepstack_merger_list", Component::kProjector},
-    {"vision_tower.", Component::kVisionTower},       {"visual.", Component::kVisionTower},
+    {"multi_modal_projector", Component::kProjector},
+    {"image_newline", Component::kProjector},
+    {"similarity_head", Component::kProjector},
+    {"visual.merger", Component::kProjector},
+    {"visual.deepstack_merger_list", Component::kProjector},
+    {"vision_tower.", Component::kVisionTower},
+    {"visual.", Component::kVisionTower},
 };
 
 // Text halves of whole CLIP and SigLIP models, which a folder named as vision tower may hold.

@@ -81,8 +81,10 @@ class VisionConfig {
   /// How the family writes the places of objects.
   virtual BoxStyle box_style() const { return BoxStyle::kLlava; }
 
-  /// Modules that hold the projector, as PEFT's modules_to_save names them.
+  /// Modules that hold the projector, as PEFT's modules_to_save names them: what of it trains beside LoRA.
   virtual std::vector<std::string> projector_modules() const = 0;
+  /// ... and the tower.
+  virtual std::vector<std::string> tower_modules() const { return {"vision_tower"}; }
   /// Modules that checkpoints hold and the tower never runs.
   virtual std::vector<std::string> unused_modules() const { return {}; }
   /// Names in memory -> names in published checkpoints.

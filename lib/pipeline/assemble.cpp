@@ -5,23 +5,31 @@
 #include "lib/base/log.h"
 #include "lib/memory/scope.h"
 #include "lib/models/config_reader.h"
+#include "lib/models/llava/config.h"
 #include "lib/models/llava/original.h"
+#include "lib/models/similarity.h"
 #include "lib/train/embedding_cache.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;
 namespace {
 
-/// The folder that the tokenizer, the template and config.json come from, and the tower's when it stands apart.
+/// The adapter that the model begins with.
+std::optional<fs::path> adapter_of(const Recipe& recipe) {
+  if (recipe.model.adapter) return *recipe.model.adapter;
+  if (recipe.lora && recipe.lora->init_from) return *recipe.lora->init_from;
+  return std::nullopt;
+}
+
+/// The tower's folder when it stands apart.
 std::optional<fs::path> tower_of(const Recipe& recipe) {
   if (recipe.model.vision_tower) return *recipe.model.vision_tower;
-  return original_llava_tower(recipe.model.path);
+  return original_llava_tower(described_by(recipe));
 }
 
 /// Whether the model's folder holds more than a language model although the tower stands apart.
 bool is_whole(const Recipe& recipe) {
-  return !recipe.model.vision_tower ||
-         is_original_llava(ConfigReader::open(fs::path(recipe.model.path) / "config.json"));
+  return !tower_of(recipe) || is_original_llava(ConfigReader::open(fs::path(recipe.model.path) / "config.json"));
 }
 
 ChatTemplate choose_template(const Recipe& recipe, Command command, const VlmConfig& config) {
@@ -163,6 +171,13 @@ void add_source(const Recipe& recipe, const fs::path& dir, PartKind kind, ModelP
     parts.sources.push_back(open_source(dir, kind));
 }
 
+/// LLaVA's own adapters have no list of what they save.
+bool adapter_saves(const Recipe& recipe, const std::string& module) {
+  if (!recipe.model.adapter) return false;
+  const auto adapter = read_adapter_config(*recipe.model.adapter);
+  return adapter.original_layout || adapter.saves(module);
+}
+
 AdapterConfig lora_config(const Recipe& recipe, VlmModel& model) {
   const auto& lora = *recipe.lora;
   ModulePattern language, vision{lora.vision_target_modules, std::nullopt};
@@ -174,7 +189,8 @@ AdapterConfig lora_config(const Recipe& recipe, VlmModel& model) {
   config.alpha = lora.alpha;
   config.dropout = lora.dropout;
   config.use_rslora = lora.use_rslora;
-  config.modules_to_save = lora.modules_to_save;
+  config.modules_to_save = training_choices(recipe, model.config()).modules_to_save;
+  config.original_layout = in_original_layout(model.config());
   config.base_model = recipe.model.path;
   // Full names, since PEFT's endings would also hit the tower, which uses the same ones.
   model.visit_linears([&](const std::string& name, Linear&) {
@@ -184,8 +200,6 @@ AdapterConfig lora_config(const Recipe& recipe, VlmModel& model) {
                                                                  : language.regex && language.matches(name);
     if (wanted) config.target_modules.names.push_back(name);
   });
-  if (!recipe.freeze.projector && model.has_vision())
-    for (auto& module : model.config().vision->projector_modules()) config.modules_to_save.push_back(std::move(module));
   return config;
 }
 
@@ -250,9 +264,17 @@ std::optional<Precision> declared_precision(const fs::path& model_dir) {
   return std::nullopt;
 }
 
+fs::path described_by(const Recipe& recipe) {
+  if (const auto adapter = adapter_of(recipe); adapter && read_adapter_config(*adapter).original_layout)
+    if (const auto file = *adapter / "config.json"; fs::exists(file) && is_original_llava(ConfigReader::open(file)))
+      return *adapter;
+  return recipe.model.path;
+}
+
 VlmConfig model_config(const Recipe& recipe) {
-  return read_vlm_config(recipe.model.path, tower_of(recipe),
-                         {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
+  return read_vlm_config(described_by(recipe), tower_of(recipe),
+                         {recipe.model.mm_projector_type, recipe.model.vision_select_layer,
+                          recipe.output.layout == Layout::kLlava, recipe.model.similarity_head});
 }
 
 InputParts assemble_inputs(const Recipe& recipe, Command command) {
@@ -286,21 +308,28 @@ ModelParts assemble_model(const Recipe& recipe, const VlmConfig& config, Command
   if (recipe.model.projector) add_source(recipe, *recipe.model.projector, PartKind::kProjector, parts, options);
   options.trained_type = trained_type.value_or(trained_type_of(recipe));
   if (options.stand_in_quantization) check_quantization(recipe, *options.stand_in_quantization);
-  const auto choices = training_choices(recipe);
+  const auto choices = training_choices(recipe, config);
   if (trains) options.is_trained = [choices](const std::string& name) { return is_trained(name, choices); };
   if (!whole && !recipe.model.projector) {
-    if (!trains && !(recipe.model.adapter && read_adapter_config(*recipe.model.adapter).saves("multi_modal_projector")))
+    if (!trains && !adapter_saves(recipe, "multi_modal_projector"))
       throw usage_error("/model/projector: is needed beside /model/vision_tower, unless /model/adapter holds one");
-    options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {  // an adapter's projector replaces it
-      return fresh_projector_tensor(name, shape, recipe.train.seed, config, device);
-    };
   }
+  // What an adapter holds takes their place.
+  const bool fresh_projector = !whole && !recipe.model.projector,
+             fresh_head = trains || adapter_saves(recipe, "similarity_head");
+  options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {
+    auto values =
+        fresh_projector ? fresh_projector_tensor(name, shape, recipe.train.seed, config, device) : std::nullopt;
+    return values || !fresh_head ? values : fresh_similarity_tensor(name, shape, device);
+  };
   load_weights(*parts.model, parts.sources, options);
   if (recipe.model.adapter) {
     parts.adapter = load_adapter(*parts.model, *recipe.model.adapter);
   } else if (trains && recipe.lora) {
     if (recipe.lora->init_from) {
       parts.adapter = load_adapter(*parts.model, *recipe.lora->init_from);
+      for (const auto& module : choices.modules_to_save)
+        if (!parts.adapter->saves(module)) parts.adapter->modules_to_save.push_back(module);
     } else {
       parts.adapter = lora_config(recipe, *parts.model);
       attach_lora(*parts.model, *parts.adapter, recipe.train.seed);
@@ -349,12 +378,22 @@ QuantizationOptions quantization_options(const QuantizationRecipe& recipe) {
   return options;
 }
 
-TrainingChoices training_choices(const Recipe& recipe) {
+TrainingChoices training_choices(const Recipe& recipe, const VlmConfig& config) {
   TrainingChoices choices;
   choices.vision_tower = !recipe.freeze.vision_tower;
   choices.projector = !recipe.freeze.projector;
   choices.language_model = !recipe.freeze.language_model;
-  if (recipe.lora) choices.modules_to_save = recipe.lora->modules_to_save;
+  if (recipe.lora) {  // what else trains must have a place in the adapter
+    auto& saved = choices.modules_to_save;
+    const auto add = [&](std::vector<std::string> modules) {
+      saved.insert(saved.end(), modules.begin(), modules.end());
+    };
+    add(recipe.lora->modules_to_save);
+    if (choices.projector && config.vision) add(config.vision->projector_modules());
+    if (config.similarity_head) add({"similarity_head"});
+    if (choices.vision_tower && config.vision) add(config.vision->tower_modules());
+    choices.projector = choices.vision_tower = false;
+  }
   choices.learning_rate = recipe.optimizer.learning_rate;
   choices.projector_learning_rate = recipe.optimizer.projector_learning_rate;
   choices.vision_learning_rate = recipe.optimizer.vision_learning_rate;
@@ -375,6 +414,7 @@ StepOptions step_options(const Recipe& recipe, const InputParts& inputs) {
       apart && recipe.memory.offload.activations == "cpu";
   options.gradients_on_host = apart && recipe.memory.offload.gradients == "cpu";
   options.optimizer_in_backward = recipe.memory.optimizer_in_backward;
+  if (inputs.config.similarity_head) options.similarity_weight = recipe.train.similarity_weight;
   options.loss_chunk_tokens = recipe.memory.loss_chunk_tokens;
   options.pad_id = inputs.pad_id;
   options.seed = static_cast<uint64_t>(recipe.train.seed);
@@ -382,7 +422,7 @@ StepOptions step_options(const Recipe& recipe, const InputParts& inputs) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, VlmModel& model) {
-  auto trained = select_trained(model, training_choices(recipe));
+  auto trained = select_trained(model, training_choices(recipe, model.config()));
   if (recipe.memory.offload.gradients == "cpu" && optimizer_on_host(recipe))
     for (auto& t : trained) t.host_gradient = std::make_shared<Tensor>();
   if (trained.empty())

@@ -38,6 +38,9 @@ struct InputParts {
 /// The type that config.json says its weights have; nothing where it does not say. Errors: input_error.
 std::optional<Precision> declared_precision(const std::filesystem::path& model_dir);
 
+/// The folder whose config.json describes the model: model.path, or a LoRA folder of LLaVA's own that is put on it.
+std::filesystem::path described_by(const Recipe& recipe);
+
 /// The model's config.json, together with its tower's. Errors: input_error.
 VlmConfig model_config(const Recipe& recipe);
 
@@ -71,7 +74,7 @@ ImageProcessor choose_processor(const Recipe& recipe, const VlmConfig& config, b
 /// Flat options out of the recipe's sections.
 torch::ScalarType to_scalar_type(Precision precision);
 QuantizationOptions quantization_options(const QuantizationRecipe& recipe);
-TrainingChoices training_choices(const Recipe& recipe);
+TrainingChoices training_choices(const Recipe& recipe, const VlmConfig& config);
 StepOptions step_options(const Recipe& recipe, const InputParts& inputs);
 /// Errors: usage_error when nothing would be trained.
 std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, VlmModel& model);

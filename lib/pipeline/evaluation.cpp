@@ -1,6 +1,7 @@
 #include "lib/pipeline/evaluation.h"
 
 #include "lib/base/log.h"
+#include "lib/pipeline/retrieval.h"
 
 namespace vlmtune {
 namespace {
@@ -11,17 +12,16 @@ std::string text_of(const Message& message) {
   return text;
 }
 
-/// None for a row that ends with a question.
+}  // namespace
+
 std::vector<std::string> right_answers(const Row& row) {
   if (!row.references.empty()) return row.references;
   const auto& last = row.messages.back();
   return last.role == "assistant" ? std::vector{text_of(last)} : std::vector<std::string>();
 }
 
-}  // namespace
-
 Scores score_answers(const Recipe& recipe, const InputParts& inputs, const VlmModel& model, const Dataset& dataset,
-                     const ExampleBuilder& builder) {
+                     const ExampleBuilder& builder, const std::vector<std::string>& names) {
   const Answerer answerer(recipe, inputs, model);
   std::vector<AnsweredRow> rows;
   std::vector<Example> prompts;
@@ -45,7 +45,18 @@ Scores score_answers(const Recipe& recipe, const InputParts& inputs, const VlmMo
     progress.update(i + 1, "");
   }
   answer();
-  return rows.empty() ? Scores() : compute_metrics(rows, recipe.train.eval_metrics);
+  return rows.empty() ? Scores() : compute_metrics(rows, names);
+}
+
+Scores evaluation_scores(const Recipe& recipe, const InputParts& inputs, const VlmModel& model, const Dataset& dataset,
+                         const ExampleBuilder& builder) {
+  auto of_answers = recipe.train.eval_metrics;
+  const auto retrieval = std::erase(of_answers, "retrieval");
+  Scores scores;
+  if (!of_answers.empty()) scores = score_answers(recipe, inputs, model, dataset, builder, of_answers);
+  if (retrieval > 0)
+    for (auto& score : score_retrieval(recipe, model, dataset, builder)) scores.push_back(std::move(score));
+  return scores;
 }
 
 }  // namespace vlmtune

@@ -5,6 +5,7 @@
 #include "lib/base/errors.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
+#include "lib/checkpoint/pickled.h"
 #include "lib/checkpoint/safetensors.h"
 #include "lib/models/export.h"
 #include "lib/models/llava/config.h"
@@ -90,33 +91,72 @@ Json composed_config(const Recipe& recipe, const InputParts& inputs) {
   return config;
 }
 
-}  // namespace
+/// config.json as LLaVA's own repository has it: the language model's keys with mm_* ones beside them.
+Json original_config(const Recipe& recipe, const InputParts& inputs) {
+  const auto dir = described_by(recipe);
+  auto config = Json::parse(read_file(dir / "config.json"));
+  const auto& v = llava_vision(inputs.config);
+  if (!config.contains("mm_vision_tower")) {
+    const bool qwen = inputs.config.model_type == "qwen2", mistral = inputs.config.model_type == "mistral";
+    config["architectures"] = {fmt::format("Llava{}ForCausalLM", qwen ? "Qwen" : mistral ? "Mistral" : "Llama")};
+    config["model_type"] = qwen ? "llava_qwen" : mistral ? "llava_mistral" : "llava_llama";
+    config["mm_hidden_size"] = v.feature_size();
+    config["mm_projector_type"] =
+        v.projector.num_linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", v.projector.num_linears);
+    config["mm_vision_select_layer"] = v.feature_states[0] - v.vit.num_hidden_layers - 1;
+    config["mm_vision_select_feature"] = v.keep_class_token && !v.vit.siglip ? "cls_patch" : "patch";
+    config["mm_patch_merge_type"] = "flat";
+    config["image_aspect_ratio"] = inputs.image_processor->aspect_ratio == AspectRatio::kPad ? "pad" : "square";
+    for (const char* key : {"mm_use_im_start_end", "mm_use_im_patch_token"}) config[key] = false;
+    config["use_mm_proj"] = true;
+  }
+  const auto tower = recipe.model.vision_tower ? fs::path(*recipe.model.vision_tower)
+                                               : dir / config["mm_vision_tower"].get<std::string>();
+  config["mm_vision_tower"] = fs::weakly_canonical(tower).string();
+  return config;
+}
 
-void write_projector(VlmModel& model, const fs::path& file) {
+void write_config(const fs::path& dir, const Json& config) {
+  write_file_atomic(dir / "config.json", config.dump(2) + "\n");
+}
+
+/// The projector alone, by the names that its layout has.
+void write_projector(VlmModel& model, const fs::path& dir) {
+  const bool original = in_original_layout(model.config());
   std::map<std::string, Tensor> tensors;
   model.visit([&](const std::string& name, Tensor& tensor) {
     if (component_of(name) == Component::kProjector)
-      tensors[name.substr(std::string("model.").size())] = tensor.detach();
+      tensors[original ? model.config().published_name(name) : name.substr(std::string("model.").size())] =
+          tensor.detach();
   });
-  write_safetensors(file, tensors);
+  if (original)
+    write_torch_file(dir / "mm_projector.bin", tensors);
+  else
+    write_safetensors(dir / "projector.safetensors", tensors);
 }
+
+}  // namespace
 
 void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelParts& parts, const fs::path& dir) {
   const fs::path source = recipe.model.path;
-  const bool composed = recipe.model.vision_tower.has_value();
+  const bool original = in_original_layout(inputs.config);
+  const bool composed = recipe.model.vision_tower.has_value() && !original;
   FolderInProgress folder(dir);
   export_weights(*parts.model, parts.sources, folder.path(), to_scalar_type(recipe.precision.parameters),
                  composed ? inputs.config.image_token_id + 1 : 0);
   for (const char* name : kTokenizerFiles) copy_if_there(source, folder.path(), name);
   for (const char* name : {"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"})
     copy_if_there(composed ? fs::path(*recipe.model.vision_tower) : source, folder.path(), name);
-  auto config = composed ? composed_config(recipe, inputs) : Json::parse(read_file(source / "config.json"));
+  auto config = original   ? original_config(recipe, inputs)
+                : composed ? composed_config(recipe, inputs)
+                           : Json::parse(read_file(source / "config.json"));
+  if (original) config["unfreeze_mm_vision_tower"] = true;  // its weights are among the others
   const auto quantization = quantization_config(*parts.model, to_scalar_type(recipe.precision.parameters));
   if (quantization.empty())
     config.erase("quantization_config");
   else if (!config.contains("quantization_config"))
     config["quantization_config"] = Json::parse(quantization);
-  write_file_atomic(folder.path() / "config.json", config.dump(2) + "\n");
+  write_config(folder.path(), config);
   if (composed) {
     if (!inputs.tokenizer->id_of("<image>"))
       add_image_token(folder.path() / "tokenizer.json", inputs.config.image_token_id);
@@ -137,7 +177,8 @@ void write_final(const Recipe& recipe, const InputParts& inputs, ModelParts& par
   if (parts.adapter || projector_only) {
     FolderInProgress folder(out / "final");
     if (parts.adapter) save_adapter(*parts.model, *parts.adapter, folder.path());
-    if (projector_only) write_projector(*parts.model, folder.path() / "projector.safetensors");
+    if (projector_only) write_projector(*parts.model, folder.path());
+    if (in_original_layout(inputs.config)) write_config(folder.path(), original_config(recipe, inputs));
     folder.commit();
   } else {
     write_whole_model(recipe, inputs, parts, out / "final");

@@ -14,7 +14,4 @@ void write_final(const Recipe& recipe, const InputParts& inputs, ModelParts& par
 void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelParts& parts,
                        const std::filesystem::path& dir);
 
-/// The projector's tensors as `multi_modal_projector.*`, or whatever the family calls it.
-void write_projector(VlmModel& model, const std::filesystem::path& file);
-
 }  // namespace vlmtune

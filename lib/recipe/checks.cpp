@@ -89,6 +89,21 @@ void check_stages(const std::vector<AccumulationStage>& stages, const std::strin
   }
 }
 
+void check_similarity(const Recipe& r, const std::string& origin) {
+  constexpr const char* kPointer = "/model/similarity_head";
+  if (r.data.packing || r.train.max_tokens_per_batch)
+    throw usage_error("{}: {}: found true beside {}, expected rows of their own in batches of one size", origin,
+                      kPointer, r.data.packing ? "data.packing" : "train.max_tokens_per_batch");
+  if (r.train.per_device_batch_size < 2)
+    throw usage_error(
+        "{}: {}: found true beside train.per_device_batch_size 1, expected at least 2: pictures are told from each "
+        "other",
+        origin, kPointer);
+  if (r.memory.optimizer_in_backward)
+    throw usage_error("{}: {}: found true beside memory.optimizer_in_backward, expected only one of the two", origin,
+                      kPointer);
+}
+
 void check_training(const Recipe& r, Command command, const std::string& origin) {
   if (command == Command::kPretrain && r.freeze.vision_tower && r.freeze.projector && r.freeze.language_model)
     throw usage_error("{}: /freeze: everything is frozen, expected at least one part to train", origin);
@@ -133,12 +148,16 @@ void check_training(const Recipe& r, Command command, const std::string& origin)
   if (r.train.max_steps && r.schedule.warmup_steps && *r.schedule.warmup_steps > *r.train.max_steps)
     throw usage_error("{}: /schedule/warmup_steps: found {}, expected at most train.max_steps {}", origin,
                       *r.schedule.warmup_steps, *r.train.max_steps);
+  if (r.model.similarity_head) check_similarity(r, origin);
   if (r.train.eval_steps > 0 && r.data.validation.empty())
     throw usage_error("{}: /train/eval_steps: found {} without data.validation, expected 0", origin,
                       r.train.eval_steps);
   if (!r.train.eval_metrics.empty() && r.data.validation.empty())
     throw usage_error("{}: /train/eval_metrics: found {} names without data.validation, expected none", origin,
                       r.train.eval_metrics.size());
+  if (!r.model.similarity_head &&
+      std::find(r.train.eval_metrics.begin(), r.train.eval_metrics.end(), "retrieval") != r.train.eval_metrics.end())
+    throw usage_error("{}: /train/eval_metrics: found \"retrieval\", which needs model.similarity_head", origin);
   if (r.train.eval_metrics.empty() && r.generation != GenerationRecipe())
     log_warning("{}: generation has no effect without train.eval_metrics", origin);
   if (!r.precision.loss_scale.dynamic && r.precision.compute != Precision::kFp16)

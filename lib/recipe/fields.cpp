@@ -26,6 +26,7 @@ template std::string_view recipe_name(OptimizerName);
 template std::string_view recipe_name(ScheduleType);
 template std::string_view recipe_name(ParallelStrategy);
 template std::string_view recipe_name(Retention);
+template std::string_view recipe_name(Layout);
 template std::string_view recipe_name(KvCacheType);
 template std::string_view recipe_name(LogitsKept);
 

@@ -40,9 +40,10 @@ bool is_regex(const std::string& text);
 inline constexpr std::string_view kCheckpointingPattern =
     "none|full|selective|selective:attention|selective:mlp|every:N|first:N";
 
-/// What compute_metrics of lib/evaluate knows.
+/// What compute_metrics of lib/evaluate knows, and retrieval, which looks at no answers.
 inline constexpr std::string_view kMetricsPattern =
-    "exact_match|anls|vqa_accuracy|bleu4|rouge_l|cider|pope_accuracy|pope_precision|pope_recall|pope_f1|pope_yes_ratio";
+    "exact_match|anls|vqa_accuracy|bleu4|rouge_l|cider|pope_accuracy|pope_precision|pope_recall|pope_f1|pope_yes_ratio|"
+    "retrieval";
 
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kNames{};
@@ -68,6 +69,8 @@ inline constexpr std::array<std::string_view, 5> kNames<ParallelStrategy>{"auto"
 template <>
 inline constexpr std::array<std::string_view, 2> kNames<Retention>{"count", "loss-drop"};
 template <>
+inline constexpr std::array<std::string_view, 2> kNames<Layout>{"model", "llava"};
+template <>
 inline constexpr std::array<std::string_view, 4> kNames<KvCacheType>{"compute", "fp16", "int8", "int4"};
 template <>
 inline constexpr std::array<std::string_view, 2> kNames<LogitsKept>{"last", "all"};
@@ -85,6 +88,9 @@ void visit_fields(V& v, ModelRecipe& s) {
      "vision layer whose output is used; null: the checkpoint's, -2 for a new projector"},
     s.vision_select_layer);
   v({"chat_template", kByAll, "null: the checkpoint's own"}, s.chat_template);
+  v({"similarity_head", kByAll,
+     "can tell how well a picture and a text fit: trained beside the projector, for retrieval"},
+    s.similarity_head);
 }
 
 template <typename V>
@@ -237,6 +243,8 @@ void visit_fields(V& v, TrainRecipe& s) {
     s.logging_steps);
   v({"save_steps", kByTraining, "steps between checkpoints; 0: none before the end", kNotNegative}, s.save_steps);
   v({"eval_steps", kByTraining, "steps between evaluations; 0: at the end only", kNotNegative}, s.eval_steps);
+  v({"similarity_weight", kByTraining, "of the contrastive loss of model.similarity_head", kPositive},
+    s.similarity_weight);
   v({"eval_metrics", kByTraining, "scores of answers to the validation rows, beside the loss", {}, kMetricsPattern},
     s.eval_metrics);
   v({"seed", kByTraining, "of shuffling, dropout and new weights", kNotNegative}, s.seed);
@@ -281,6 +289,9 @@ void visit_fields(V& v, OutputRecipe& s) {
   v({"retention", kByTraining, "count, or loss-drop: older checkpoints go once the loss has fallen by 2.5 %"},
     s.retention);
   v({"merge_adapter", kByLora, "also write OUT/merged, a full model"}, s.merge_adapter);
+  v({"layout", kByTraining,
+     "model: as the model's own folder; llava: as LLaVA's scripts, from a language model and a tower"},
+    s.layout);
   v({"tensorboard", kByTraining, "write TensorBoard events"}, s.tensorboard);
   v({"prometheus", kByAll, "text file of current figures"}, s.prometheus);
 }

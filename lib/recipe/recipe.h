@@ -30,6 +30,7 @@ enum class OptimizerName { kAdamw, kAdamw8bit, kLion };
 enum class ScheduleType { kConstant, kLinear, kCosine };
 enum class ParallelStrategy { kAuto, kDdp, kZero1, kZero2, kZero3 };
 enum class Retention { kCount, kLossDrop };
+enum class Layout { kModel, kLlava };
 enum class KvCacheType { kCompute, kFp16, kInt8, kInt4 };
 enum class LogitsKept { kLast, kAll };
 
@@ -50,6 +51,7 @@ struct ModelRecipe {
   std::optional<std::string> mm_projector_type;  // null: the checkpoint's; mlp2x_gelu for a new projector
   std::optional<int64_t> vision_select_layer;    // null: the checkpoint's; -2 for a new projector
   std::optional<std::string> chat_template;      // null: the checkpoint's
+  bool similarity_head = false;                  // trained beside the projector, read by retrieval metrics
   bool operator==(const ModelRecipe&) const = default;
 };
 
@@ -199,6 +201,7 @@ struct TrainRecipe {
   int64_t logging_steps = 1;
   int64_t save_steps = 500;               // 0: only at the end
   int64_t eval_steps = 0;                 // 0: only at the end, when there is validation data
+  double similarity_weight = 0.1;         // of the contrastive loss, with model.similarity_head
   std::vector<std::string> eval_metrics;  // of answers to the validation rows; none: the loss alone
   int64_t seed = 42;
   bool shuffle = true;
@@ -234,6 +237,7 @@ struct OutputRecipe {
   int64_t keep_best = 1;
   Retention retention = Retention::kCount;
   bool merge_adapter = false;  // also write OUT/merged, a full model
+  Layout layout = Layout::kModel;
   bool tensorboard = false;
   std::optional<std::string> prometheus;
   bool operator==(const OutputRecipe&) const = default;

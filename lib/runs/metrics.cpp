@@ -97,6 +97,7 @@ void MetricsWriter::append_line(const std::string& line) {
 void MetricsWriter::append(const StepMetrics& metrics) {
   ordered_json line;
   visit_numbers(metrics, [&](const char* key, auto number) { line[key] = number; });  // NaN becomes null
+  if (metrics.similarity) line["similarity"] = *metrics.similarity;
   append_line(line.dump() + "\n");
 }
 
@@ -124,6 +125,7 @@ MetricsLog read_metrics(const fs::path& path) {
     if (parsed.contains("loss")) {
       auto& row = log.steps.emplace_back();
       visit_numbers(row, [&](const char* key, auto& number) { read_number(parsed, key, number); });
+      if (parsed.contains("similarity")) read_number(parsed, "similarity", row.similarity.emplace());
     } else if (parsed.contains("eval_loss")) {
       auto& row = log.evaluations.emplace_back();
       read_number(parsed, "step", row.step);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,11 +10,12 @@
 namespace vlmtune {
 
 struct StepMetrics {
-  int64_t step = 0;          // from 1
-  double epoch = 0;          // passes over the data so far
-  double loss = 0;           // before the update: mean over the supervised tokens of the whole step
-  double learning_rate = 0;  // used in this step
-  double grad_norm = 0;      // before clipping
+  int64_t step = 0;                  // from 1
+  double epoch = 0;                  // passes over the data so far
+  double loss = 0;                   // before the update: mean over the supervised tokens of the whole step
+  double learning_rate = 0;          // used in this step
+  double grad_norm = 0;              // before clipping
+  std::optional<double> similarity;  // mean cosine of pictures and their texts; with a similarity head
   double loss_scale = 1;
   int64_t samples = 0;  // rows of the step
   int64_t tokens = 0;

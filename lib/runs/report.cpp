@@ -108,6 +108,11 @@ json charts_of(const MetricsLog& log) {
     charts.push_back(chart("Gradient norm", "", "before clipping", column(log.steps, &StepMetrics::grad_norm)));
     charts.push_back(chart("Peak memory", "B", "peak", column(log.steps, &StepMetrics::peak_memory_bytes)));
     charts.push_back(chart("Throughput", "tokens/s", "tokens", column(log.steps, &StepMetrics::tokens_per_second)));
+    json similarity = json::array();
+    for (const auto& row : log.steps)
+      if (row.similarity) similarity.push_back({row.step, *row.similarity});
+    if (!similarity.empty())
+      charts.push_back(chart("Similarity", "", "mean cosine of pictures and their texts", std::move(similarity)));
     const auto scaled = [](const StepMetrics& row) { return std::isfinite(row.loss_scale) && row.loss_scale != 1; };
     if (std::any_of(log.steps.begin(), log.steps.end(), scaled))
       charts.push_back(chart("Loss scale", "", "loss scale", column(log.steps, &StepMetrics::loss_scale)));

@@ -3,6 +3,8 @@
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
 #include "lib/memory/scope.h"
+#include "lib/models/similarity.h"
+#include "lib/train/similarity.h"
 #include "lib/train/trainables.h"
 
 namespace vlmtune {
@@ -19,6 +21,17 @@ uint64_t step_seed(uint64_t seed, int64_t step, int64_t micro) {
   return x ^ (x >> 31);
 }
 
+Tensor loss_sum(const VlmModel& model, const ModelBatch& batch, const Embedded& in, const StepOptions& options) {
+  const auto hidden = model.language_model().forward(
+      in.tokens, {.positions = model.positions(batch.ids, batch.images.shapes, {}, batch.first_keys),
+                  .left_padding = {},
+                  .first_keys = batch.first_keys,
+                  .deepstack = in.deepstack,
+                  .training = options.mode.training,
+                  .recompute = options.mode.language_checkpointing});
+  return model.loss_sum(hidden, batch.labels, options.loss_chunk_tokens);
+}
+
 }  // namespace
 
 std::string phase_name(int64_t step, std::string_view part) {
@@ -30,35 +43,37 @@ int64_t label_tokens(const ModelBatch& batch) {
 }
 
 Tensor batch_loss_sum(const VlmModel& model, const ModelBatch& batch, const StepOptions& options) {
-  const auto in = model.embed(batch.ids, batch.images, options.compute_type, options.mode);
-  const auto hidden = model.language_model().forward(
-      in.tokens, {.positions = model.positions(batch.ids, batch.images.shapes, {}, batch.first_keys),
-                  .left_padding = {},
-                  .first_keys = batch.first_keys,
-                  .deepstack = in.deepstack,
-                  .training = options.mode.training,
-                  .recompute = options.mode.language_checkpointing});
-  return model.loss_sum(hidden, batch.labels, options.loss_chunk_tokens);
+  return loss_sum(model, batch, model.embed(batch.ids, batch.images, options.compute_type, options.mode), options);
 }
 
-double accumulate_gradients(const VlmModel& model, const MicroBatches& batches, int64_t step,
-                            const StepOptions& options) {
+StepLosses accumulate_gradients(const VlmModel& model, const MicroBatches& batches, int64_t step,
+                                const StepOptions& options) {
   VLMTUNE_CHECK(batches.label_tokens > 0, "a step without supervised tokens");
   const double labels = static_cast<double>(batches.label_tokens);
-  double total = 0;
+  double total = 0, cosines = 0;
+  int64_t pairs = 0;
   for (int64_t micro = 0; micro < batches.count; ++micro) {
     model.seed_dropout(step_seed(options.seed, step, micro));
     const auto batch = batches.make(micro);
     const auto loss = [&] {
       const PhaseScope phase(phase_name(step, "forward"));
-      return batch_loss_sum(model, batch, options);
+      const auto in = model.embed(batch.ids, batch.images, options.compute_type, options.mode);
+      const auto sum = loss_sum(model, batch, in, options);
+      total += sum.item<double>();
+      const auto mean = sum * (options.loss_scale / labels);
+      if (options.similarity_weight == 0) return mean;
+      const auto found = embed_pairs(model, batch, in.tokens, options.mode);
+      if (found.count() == 0) return mean;
+      pairs += found.count();
+      cosines += (found.pictures * found.texts).sum().item<double>();
+      const double weight = options.similarity_weight * options.loss_scale / static_cast<double>(batches.count);
+      return mean + contrastive_loss(found.pictures, found.texts, model.similarity_head().logit_scale) * weight;
     }();
-    total += loss.item<double>();
     const PhaseScope phase(phase_name(step, "backward"));
     // A text-only batch of a run that trains the projector alone has nothing to differentiate.
-    if (loss.requires_grad()) (loss * (options.loss_scale / labels)).backward();
+    if (loss.requires_grad()) loss.backward();
   }
-  return total / labels;
+  return {total / labels, pairs == 0 ? std::nullopt : std::optional(cosines / static_cast<double>(pairs))};
 }
 
 void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_scale) {
@@ -87,7 +102,9 @@ StepResult train_step(const VlmModel& model, const MicroBatches& batches, Optimi
   };
   if (options.gradients_on_host) on_gradient(tensors, [&](size_t i) { move_gradient_to_host(tensors[i]); });
   if (options.optimizer_in_backward) on_gradient(tensors, update_now);
-  result.loss = accumulate_gradients(model, batches, step, options);
+  const auto losses = accumulate_gradients(model, batches, step, options);
+  result.loss = losses.loss;
+  result.similarity = losses.similarity;
   on_gradient(tensors, nullptr);
   const PhaseScope phase(phase_name(step, "optimizer"));
   unscale_gradients(tensors, options.loss_scale);

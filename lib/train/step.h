@@ -12,6 +12,7 @@ struct StepOptions {
   torch::ScalarType compute_type = torch::kFloat;
   TrainingMode mode;
   int64_t loss_chunk_tokens = 1024;
+  double similarity_weight = 0;  ///< of the contrastive loss beside the language model's; needs a similarity head
   double loss_scale = 1;
   int64_t pad_id = 0;
   /// Each tensor of the language model is updated, and its gradient freed, as soon as the gradient is there (LOMO, Lv et al.
@@ -34,10 +35,16 @@ struct MicroBatches {
 /// "step 1: forward": the first two steps have phases of their own, since optimizer state appears at the end of the first.
 std::string phase_name(int64_t step, std::string_view part);
 
-/// Adds the gradients of `loss_scale` times the mean loss per supervised token of the whole step, over all its
-/// micro-batches, and returns that mean (unscaled). `step` chooses the dropout's random numbers.
-double accumulate_gradients(const VlmModel& model, const MicroBatches& batches, int64_t step,
-                            const StepOptions& options);
+/// Unscaled losses of a step.
+struct StepLosses {
+  double loss = 0;                   ///< mean per supervised token
+  std::optional<double> similarity;  ///< mean cosine of pictures and their texts, where the step has any
+};
+
+/// Adds the gradients of `loss_scale` times the mean loss per supervised token of the whole step, over all its micro-batches, and
+/// of the weighted mean of their contrastive losses. `step` chooses the dropout's random numbers.
+StepLosses accumulate_gradients(const VlmModel& model, const MicroBatches& batches, int64_t step,
+                                const StepOptions& options);
 
 /// Divides the gradients by the loss scale.
 void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_scale);
@@ -46,6 +53,7 @@ void unscale_gradients(const std::vector<TrainedTensor>& tensors, double loss_sc
 /// used in backward are still there afterwards; `options.loss_scale` is the scaler's.
 struct StepResult {
   double loss = 0, grad_norm = 0;
+  std::optional<double> similarity;
   std::string first_bad_gradient;  ///< the name of a tensor, when not finite
   bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };

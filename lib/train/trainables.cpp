@@ -5,6 +5,7 @@
 
 #include "lib/memory/scope.h"
 #include "lib/memory/tracking.h"
+#include "lib/models/adapter.h"
 #include "lib/models/names.h"
 
 namespace vlmtune {
@@ -15,7 +16,8 @@ bool is_lora(const std::string& name) { return name.find(".lora_") != std::strin
 /// As transformers' Trainer: biases and every norm stay undecayed.
 bool is_decayed(const std::string& name) {
   static const std::regex kUndecayed(
-      "(bias|layernorm|layer_norm|layrnorm|rmsnorm|(^|\\.)(norm[0-9]*|ln_q)($|\\.)|_norm($|\\.))", std::regex::icase);
+      "(bias|logit_scale|layernorm|layer_norm|layrnorm|rmsnorm|(^|\\.)(norm[0-9]*|ln_q)($|\\.)|_norm($|\\.))",
+      std::regex::icase);
   return !std::regex_search(name, kUndecayed);
 }
 
@@ -38,9 +40,7 @@ struct GradientHook : torch::autograd::PostAccumulateGradHook {
 
 bool is_trained(const std::string& name, const TrainingChoices& choices) {
   if (is_lora(name)) return true;
-  const auto module = name.substr(0, name.rfind('.'));
-  for (const auto& saved : choices.modules_to_save)
-    if (module == saved || module.ends_with("." + saved)) return true;
+  if (lies_in(name, choices.modules_to_save)) return true;
   switch (component_of(name)) {
     case Component::kVisionTower:
       return choices.vision_tower;

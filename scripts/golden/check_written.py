@@ -3,14 +3,15 @@
     VLMTUNE_KEEP_WRITTEN=written build/tests/parity/parity_test --gtest_filter='*Written*'
     venv/bin/python scripts/golden/check_written.py written
 
-adapters/CASE, merged/CASE, models/CASE and quantized/CASE must load without a missing or unexpected tensor and give the golden logits.
+adapters/CASE, merged/CASE, models/CASE and quantized/CASE must load without a missing or unexpected tensor and give the golden logits;
+adapters-original/CASE, LLaVA's own LoRA folder, must hold what the golden one holds.
 """
 import sys
 import warnings
 from pathlib import Path
 
 import torch
-from peft import PeftModel, set_peft_model_state_dict
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -73,9 +74,21 @@ def check_quantized(folder):
     return difference(made_whole(load(folder), load(ROOT / "models" / golden["base"])), golden["base"], logits)
 
 
+def check_original_adapter(folder):
+    """LLaVA's builder puts the adapter on the bare language model, and loads the rest by name."""
+    golden = ROOT / "adapters" / folder.name
+    language_model = ROOT / "models" / json.loads((golden / "golden.json").read_text())["language_model"]
+    found = [get_peft_model_state_dict(PeftModel.from_pretrained(load(language_model), place)) for place in (folder, golden)]
+    found.append(torch.load(folder / "non_lora_trainables.bin", weights_only=True))
+    found.append(torch.load(golden / "non_lora_trainables.bin", weights_only=True))
+    assert found[0].keys() == found[1].keys() and found[2].keys() == found[3].keys()
+    return max((ours[name] - theirs[name]).abs().max().item() for ours, theirs in (found[:2], found[2:]) for name in ours)
+
+
 def main(root):
     bad = count = 0
-    for topic, check in (("adapters", check_adapter), ("merged", check_merged), ("models", check_model), ("quantized", check_quantized)):
+    for topic, check in (("adapters", check_adapter), ("merged", check_merged), ("models", check_model), ("quantized", check_quantized),
+                         ("adapters-original", check_original_adapter)):
         for folder in sorted(p for p in (root / topic).glob("*") if p.is_dir()):
             count += 1
             try:

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/models/export.h"
+#include "lib/models/llava/original.h"
 #include "tests/parity/golden.h"
 
 namespace vlmtune::test {
@@ -108,6 +109,44 @@ TEST_P(Adapter, WrittenFilesReadAgain) {
     if (name.find("vision_tower.encoder.layers.2.") == std::string::npos) {
       EXPECT_TRUE(ours.has(name)) << name;
     }
+}
+
+/// A language model, LLaVA's own LoRA folder and the tower that its config.json names.
+std::unique_ptr<VlmModel> with_original_adapter(const fs::path& adapter) {
+  const auto folder = golden_path("adapters/llava-original");
+  const auto tower = original_llava_tower(folder);
+  auto config = read_vlm_config(folder, std::nullopt, {});
+  config.image_token_id = 132;
+  auto model = std::make_unique<VlmModel>(config);
+  auto options = train_everything();
+  options.fresh = [&](const std::string& name, torch::IntArrayRef shape) {
+    return fresh_projector_tensor(name, shape, 1, config);
+  };
+  load_weights(*model,
+               {{Checkpoint::open(golden_path("models/llava-original-language")), PartKind::kLanguageModel},
+                {Checkpoint::open(tower.value()), PartKind::kVisionTower}},
+               options);
+  load_adapter(*model, adapter);
+  return model;
+}
+
+TEST(OriginalAdapter, IsTheSameAdapter) {
+  const auto folder = golden_path("adapters/llava-original");
+  const Golden golden("adapters/llava-original");
+  const Golden inputs("models/" + golden.text("base"));
+  const auto model = with_original_adapter(folder);
+  const auto batch = read_batch(inputs, model->config());
+  expect_logits(forward_logits(*model, batch), golden, batch);
+  const WrittenFolder written("adapters-original", "llava-original");
+  auto config = load_adapter(*model, folder);
+  save_adapter(*model, config, written.path());
+  EXPECT_TRUE(
+      torch::equal(forward_logits(*with_original_adapter(written.path()), batch), forward_logits(*model, batch)));
+  for (const char* file : {"adapter_model", "non_lora_trainables"}) {
+    const auto ours = written.path() / (file + std::string(file[0] == 'a' ? ".safetensors" : ".bin"));
+    EXPECT_EQ(Checkpoint::open_file(ours).names(),
+              Checkpoint::open_file(folder / (file + std::string(".bin"))).names());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, Adapter,

@@ -95,6 +95,7 @@ VlmConfig compose_llava(const ConfigReader& language_model, const ConfigReader& 
       resolve_state(choices.vision_select_layer.value_or(-2), v->vit.num_hidden_layers, "/model/vision_select_layer")};
   v->keep_class_token = v->vit.siglip;  // SigLIP has no class token to drop
   v->projector.num_linears = parse_projector_type(choices.projector_type.value_or("mlp2x_gelu"));
+  v->original_layout = choices.original_layout;
   c.vision = v;
   return c;
 }
@@ -103,6 +104,11 @@ const LlavaVisionConfig& llava_vision(const VlmConfig& config) {
   const auto* llava = dynamic_cast<const LlavaVisionConfig*>(config.vision.get());
   VLMTUNE_CHECK(llava != nullptr, "{} is no LLaVA", config.model_type);
   return *llava;
+}
+
+bool in_original_layout(const VlmConfig& config) {
+  const auto* llava = dynamic_cast<const LlavaVisionConfig*>(config.vision.get());
+  return llava != nullptr && llava->original_layout;
 }
 
 int64_t parse_projector_type(const std::string& name) {
@@ -168,6 +174,13 @@ void LlavaVisionConfig::adapt(ImageProcessor& p, const std::string& place) const
                       p.tile_size().height, side, side);
 }
 
+std::vector<std::string> LlavaVisionConfig::projector_modules() const {
+  std::vector<std::string> modules{"multi_modal_projector"};
+  // PEFT holds modules, and this tensor lies in none: only LLaVA's own layout has a place for it beside LoRA.
+  if (original_layout && is_next()) modules.push_back("image_newline");
+  return modules;
+}
+
 std::vector<std::string> LlavaVisionConfig::unused_modules() const {
   std::vector<std::string> modules{"model.vision_tower.post_layernorm", "model.vision_tower.head"};
   if (vit.dinov2 && num_layers() < vit.num_hidden_layers) modules.push_back("model.vision_tower.layernorm");
@@ -187,6 +200,15 @@ std::span<const Rename> LlavaVisionConfig::published_names() const {
                                            {"lm_head.", "language_model.lm_head."},
                                            {"model.vision_tower.", "vision_tower."},
                                            {"model.multi_modal_projector.", "multi_modal_projector."}};
+  static constexpr Rename kOriginal[] = {{"model.language_model.", "model."},
+                                         {"model.vision_tower.", "model.vision_tower.vision_tower.vision_model."},
+                                         {"model.multi_modal_projector.linear_1.", "model.mm_projector.0."},
+                                         {"model.multi_modal_projector.linear_2.", "model.mm_projector.2."},
+                                         {"model.multi_modal_projector.linear_3.", "model.mm_projector.4."}};
+  static constexpr Rename kOriginalLinear[] = {{"model.language_model.", "model."},
+                                               {"model.vision_tower.", "model.vision_tower.vision_tower.vision_model."},
+                                               {"model.multi_modal_projector.linear_1.", "model.mm_projector."}};
+  if (original_layout) return projector.num_linears == 1 ? std::span<const Rename>(kOriginalLinear) : kOriginal;
   if (vit.dinov2) return kWithDinov2;
   return kNames;
 }

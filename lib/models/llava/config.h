@@ -19,7 +19,8 @@ struct LlavaVisionConfig : VisionConfig {
   std::vector<ImageSize> grid_pinpoints;  ///< LLaVA-NeXT and OneVision; empty: a picture is one tile
   int max_tiles =
       0;  ///< OneVision: tiles' worth of features that a picture keeps, alone in its row; in company it is one tile
-  bool pads_pictures = false;  ///< to a square with the mean colour, unless the recipe says otherwise
+  bool original_layout = false;  ///< files are written under the names of LLaVA's own repository
+  bool pads_pictures = false;    ///< to a square with the mean colour, unless the recipe says otherwise
   int64_t text_hidden_size = 0;
 
   bool is_next() const { return !grid_pinpoints.empty(); }
@@ -36,7 +37,7 @@ struct LlavaVisionConfig : VisionConfig {
   std::string describe_tower() const override;
   ImageProcessor default_processor() const override;
   void adapt(ImageProcessor& processor, const std::string& place) const override;
-  std::vector<std::string> projector_modules() const override { return {"multi_modal_projector"}; }
+  std::vector<std::string> projector_modules() const override;
   std::vector<std::string> unused_modules() const override;
   std::span<const Rename> published_names() const override;
   std::unique_ptr<Vision> build(VlmParts parts) const override;
@@ -51,6 +52,9 @@ VlmConfig compose_llava(const ConfigReader& language_model, const ConfigReader& 
 
 /// The vision part of a model that was read or composed by the functions above.
 const LlavaVisionConfig& llava_vision(const VlmConfig& config);
+
+/// Whether the model's files are in the layout of LLaVA's own repository.
+bool in_original_layout(const VlmConfig& config);
 
 /// "linear" -> 1, "mlp2x_gelu" -> 2. Errors: usage_error.
 int64_t parse_projector_type(const std::string& name);

@@ -51,6 +51,7 @@ VlmConfig read_original_llava(const ConfigReader& config, const ConfigReader& to
   if (!known.vision_select_layer) known.vision_select_layer = config.integer("mm_vision_select_layer", -2);
   auto c = compose_llava(config.with("model_type", language_model_type(config)), tower, known);
   auto v = std::make_shared<LlavaVisionConfig>(llava_vision(c));
+  v->original_layout = true;
   const auto feature = config.text("mm_vision_select_feature", "patch");
   if (feature != "patch" && feature != "cls_patch")
     throw input_error("{}: found \"{}\", expected \"patch\" or \"cls_patch\"", config.place("mm_vision_select_feature"),

@@ -167,6 +167,12 @@ void QwenVlVisionConfig::adapt(ImageProcessor& p, const std::string& place) cons
                       p.merge_size, p.merge_size, p.patch_size, merge_size, merge_size, patch_size);
 }
 
+std::vector<std::string> QwenVlVisionConfig::tower_modules() const {
+  std::vector<std::string> modules{"visual.patch_embed", "visual.pos_embed"};
+  for (int64_t i = 0; i < depth; ++i) modules.push_back(fmt::format("visual.blocks.{}", i));
+  return modules;
+}
+
 std::vector<std::string> QwenVlVisionConfig::projector_modules() const {
   std::vector<std::string> modules{"merger"};
   for (size_t i = 0; i < deepstack_blocks.size(); ++i) modules.push_back(fmt::format("deepstack_merger_list.{}", i));

@@ -51,6 +51,7 @@ struct QwenVlVisionConfig : VisionConfig {
   BoxStyle box_style() const override { return boxes; }
   PictureText picture_text() const override { return {"<|image_pad|>", "<|vision_start|>", "<|vision_end|>"}; }
   std::vector<std::string> projector_modules() const override;
+  std::vector<std::string> tower_modules() const override;
   std::span<const Rename> published_names() const override { return published; }
   std::unique_ptr<Vision> build(VlmParts parts) const override;
 };

@@ -15,17 +15,22 @@ struct VlmConfig {
   DecoderConfig text;
   std::shared_ptr<const VisionConfig> vision;  ///< null: a bare language model
   int64_t image_token_id = -1;
+  bool similarity_head = false;  ///< the model can tell how well a picture and a text fit
 
   /// What a folder with all of the model holds.
   PartKind whole() const { return vision ? PartKind::kWhole : PartKind::kBare; }
   /// Tensors that checkpoints hold and the model does not use.
   bool is_unused(const std::string& canonical) const;
+  /// The name that a tensor or module has in files that are written.
+  std::string published_name(const std::string& canonical) const;
 };
 
 /// What the user may choose over the checkpoint's config when a model is put together from parts.
 struct VlmChoices {
   std::optional<std::string> projector_type;  ///< "linear", "mlp2x_gelu"
   std::optional<int64_t> vision_select_layer;
+  bool original_layout = false;  ///< to be written as LLaVA's own repository does
+  bool similarity_head = false;
 };
 
 /// Reads dir/config.json: a model of a known family, or a bare language model. With `vision_tower`, a bare language model

@@ -15,6 +15,7 @@ VlmModel::VlmModel(const VlmConfig& config, VlmParts parts)
   const auto& text = config_.text;
   if (!text.tie_word_embeddings) lm_head_ = Linear(text.hidden_size, text.vocab_size, false);
   if (config_.vision) vision_ = config_.vision->build(parts);
+  if (config_.similarity_head && parts != VlmParts::kTower) similarity_head_.emplace(text.hidden_size);
 }
 
 bool VlmModel::leaves_out(const std::string& name) const {
@@ -96,6 +97,7 @@ void VlmModel::visit(const TensorVisitor& visitor) {
     if (!config_.text.tie_word_embeddings) lm_head_.visit("lm_head", visitor);
   }
   if (vision_) vision_->visit(visitor);
+  if (similarity_head_) similarity_head_->visit(visitor);
 }
 
 void VlmModel::visit_linears(const LinearVisitor& visitor) {

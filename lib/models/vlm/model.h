@@ -2,9 +2,11 @@
 // language model.
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "kernels/device.h"
 #include "lib/models/decoder/model.h"
+#include "lib/models/similarity.h"
 #include "lib/models/vlm/config.h"
 
 namespace vlmtune {
@@ -37,6 +39,8 @@ class VlmModel {
   Tensor loss_sum(const Tensor& hidden, const Tensor& labels, int64_t chunk_tokens) const;
 
   const Decoder& language_model() const { return language_model_; }
+  /// Of a model whose config has one.
+  const SimilarityHead& similarity_head() const { return similarity_head_.value(); }
   bool has_vision() const { return config_.vision != nullptr; }
   /// Whether a tensor of the whole model is not in the parts that are there.
   bool leaves_out(const std::string& tensor_name) const;
@@ -65,6 +69,7 @@ class VlmModel {
   Decoder language_model_;
   Linear lm_head_;
   std::unique_ptr<Vision> vision_;
+  std::optional<SimilarityHead> similarity_head_;
 };
 
 }  // namespace vlmtune

@@ -31,10 +31,17 @@ std::optional<int64_t> picture_side(const fs::path& tower) {
 }  // namespace
 
 bool VlmConfig::is_unused(const std::string& name) const {
-  if (is_ignored_tensor(name)) return true;
+  if (is_ignored_tensor(name) || (!similarity_head && name.find("similarity_head.") != std::string::npos)) return true;
   const auto modules = vision ? vision->unused_modules() : std::vector<std::string>();
   return std::any_of(modules.begin(), modules.end(),
                      [&](const auto& module) { return name.starts_with(module + "."); });
+}
+
+std::string VlmConfig::published_name(const std::string& name) const {
+  if (vision)
+    for (const auto& rename : vision->published_names())
+      if (name.starts_with(rename.from)) return std::string(rename.to) + name.substr(rename.from.size());
+  return name;
 }
 
 VlmConfig read_vlm_config(const fs::path& dir, const std::optional<fs::path>& vision_tower, const VlmChoices& choices) {
@@ -50,6 +57,9 @@ VlmConfig read_vlm_config(const fs::path& dir, const std::optional<fs::path>& vi
     if (vision_tower)
       throw usage_error("/model/vision_tower: {} already has a vision tower; swapping it is not available yet",
                         dir.string());
+    if (choices.original_layout)
+      throw usage_error("/output/layout: found \"llava\", but {} is in the layout of transformers and stays in it",
+                        dir.string());
     c = family->read(config, choices);
   } else if (vision_tower) {
     c = compose_llava(config, ConfigReader::open(*vision_tower / "config.json"), choices, picture_side(*vision_tower));
@@ -57,6 +67,7 @@ VlmConfig read_vlm_config(const fs::path& dir, const std::optional<fs::path>& vi
     c.text = read_decoder_config(config);
   }
   c.model_type = type;
+  c.similarity_head = choices.similarity_head && c.vision;
   return c;
 }
 

@@ -1,0 +1,60 @@
+#include "lib/pipeline/retrieval.h"
+
+#include "lib/base/log.h"
+#include "lib/evaluate/retrieval.h"
+#include "lib/memory/transfer.h"
+#include "lib/models/similarity.h"
+#include "lib/pipeline/evaluation.h"
+#include "lib/train/similarity.h"
+
+namespace vlmtune {
+namespace {
+
+std::vector<int64_t> supervised_tokens(const Example& example) {
+  std::vector<int64_t> tokens;
+  std::copy_if(example.labels.begin(), example.labels.end(), std::back_inserter(tokens),
+               [](int64_t label) { return label != kIgnoreLabel; });
+  return tokens;
+}
+
+/// The tokens that training would supervise for each of the row's right answers.
+std::vector<std::vector<int64_t>> texts_of(Row row, const ExampleBuilder& builder) {
+  std::vector<std::vector<int64_t>> texts;
+  for (const auto& answer : right_answers(row)) {
+    if (row.messages.back().role == "assistant") row.messages.pop_back();
+    row.messages.push_back({.role = "assistant", .parts = {{.text = answer}}});
+    Skip skip = Skip::kNone;
+    auto tokens = supervised_tokens(builder.measure(row, &skip));
+    if (skip == Skip::kNone && !tokens.empty()) texts.push_back(std::move(tokens));
+  }
+  return texts;
+}
+
+}  // namespace
+
+Scores score_retrieval(const Recipe& recipe, const VlmModel& model, const Dataset& dataset,
+                       const ExampleBuilder& builder) {
+  const torch::NoGradGuard no_grad;
+  const auto type = to_scalar_type(recipe.precision.compute);
+  std::vector<Tensor> pictures, texts;
+  std::vector<int64_t> picture_of;
+  ProgressBar progress("embedding", "row", dataset.size());
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    const auto row = dataset.row(i);
+    const auto tokens = texts_of(row, builder);
+    progress.update(i + 1, "");
+    if (tokens.empty()) continue;
+    const std::vector<Example> prompt{builder.build_prompt(row)};
+    if (prompt[0].images.size() != 1) continue;
+    const auto batch = make_batch(prompt, /*pad_id=*/0, PaddingSide::kRight);
+    const auto features = model.encode_images(batch.images, type, {}).tokens;
+    picture_of.insert(picture_of.end(), tokens.size(), static_cast<int64_t>(pictures.size()));
+    pictures.push_back(to_host(unit_vectors(features.mean(0, /*keepdim=*/false, torch::kFloat))));
+    texts.push_back(to_host(embed_texts(model, tokens, type, {})));
+  }
+  if (pictures.empty()) return {};
+  const auto similarities = torch::matmul(torch::stack(pictures), torch::cat(texts).t()).contiguous();
+  return retrieval_scores({similarities.data_ptr<float>(), static_cast<size_t>(similarities.numel())}, picture_of);
+}
+
+}  // namespace vlmtune
