@@ -43,7 +43,8 @@ bool is_row_by_row(const PickledTensor& tensor) {
 
 bool is_pickled(const MappedFile& map) {
   const auto text = text_of(map);
-  return text.starts_with("PK\x03\x04") || text.starts_with("\x80\x02");
+  // A zip file, or torch's magic number before 1.6. Fewer of its bytes are the size of a safetensors header as well.
+  return text.starts_with("PK\x03\x04") || text.starts_with("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46");
 }
 
 TensorTable read_pickled_table(const MappedFile& map) {

@@ -25,7 +25,9 @@ std::map<std::string, Found> index_sources(const std::vector<WeightSource>& sour
     for (const auto& name : source.checkpoint.names()) {
       const auto [at, is_new] =
           index.emplace(canonical_tensor_name(name, source.kind), Found{&source.checkpoint, name});
-      if (!is_new)
+      if (!is_new && source.kind == PartKind::kProjector)  // one that was trained later
+        at->second = {&source.checkpoint, name};
+      else if (!is_new)
         throw input_error("{}: tensor \"{}\" means the same as \"{}\"", source.checkpoint.file_of(name).string(), name,
                           at->second.name);
     }

@@ -107,6 +107,8 @@ class Profile(program.Case):
             ("lora from a cache", "lora-finetune", 1, {"lora": lora, "data": {"embedding_cache": str(self.dir / "embeddings")}}),
             ("projector from a cache bf16 two images", "pretrain", 2, {"precision": bf16, "data": {"embedding_cache": str(self.dir / "embeddings")}}),
             ("lora small chunks", "lora-finetune", 1, {"lora": lora, "memory": {"loss_chunk_tokens": 32}}),
+            ("projector with similarities", "pretrain", 1, {"model": {"similarity_head": True}}),
+            ("lora bf16 with similarities", "lora-finetune", 1, {"lora": lora, "precision": bf16, "memory": recompute, "model": {"similarity_head": True}}),
             ("lora with answers", "lora-finetune", 1, {"lora": lora, "data": {"validation": [self.write_questions(12)]}, "train": {"eval_metrics": ["anls"]},
                                                        "generation": {"max_new_tokens": 1, "batch_size": 12}}),
         ]:
