@@ -63,18 +63,28 @@ struct Slot {
 };
 
 /// A frozen tensor on the device whose values come later.
-Tensor without_memory(torch::IntArrayRef shape, const WeightOptions& options) {
-  if (options.device.is_meta()) return stand_in(shape, options.frozen_type);
-  const auto tensor = torch::empty(shape, torch::TensorOptions(options.device).dtype(options.frozen_type));
-  tensor.storage().set_data_ptr_noswap({nullptr, options.device});
+Tensor without_memory(torch::IntArrayRef shape, torch::ScalarType type, torch::Device device) {
+  if (device.is_meta()) return stand_in(shape, type);
+  const auto tensor = torch::empty(shape, torch::TensorOptions(device).dtype(type));
+  tensor.storage().set_data_ptr_noswap({nullptr, device});
   return tensor;
 }
 
 /// What a streamed tensor is read from: the mapped file, or the copy on the host of a device with memory of its own.
-Tensor stream_source(const Tensor& values, const WeightOptions& options) {
+Tensor stream_source(const Tensor& values, torch::ScalarType type, const WeightOptions& options) {
   if (!options.streamed_from_host) return values;
   const HostScope host;
-  return values.to(options.device.is_meta() ? torch::kMeta : torch::kCPU, options.frozen_type, false, /*copy=*/true);
+  return values.to(options.device.is_meta() ? torch::kMeta : torch::kCPU, type, false, /*copy=*/true);
+}
+
+/// What a block computes with, which comes and goes with it; in `type` unless the CPU looks at the file's own.
+Tensor stream(VlmModel& model, const std::string& name, const Tensor& values, torch::ScalarType type,
+              const WeightOptions& options) {
+  const auto source = stream_source(values, type, options);
+  const bool shared = kernels::kernel_device(options.device) == torch::kCPU;
+  auto tensor = shared ? to_device(source, options.device) : without_memory(values.sizes(), type, options.device);
+  model.stream_weight(name, tensor, source);
+  return tensor;
 }
 
 /// A frozen tensor that has its type already stays in the file's map when the CPU computes.
@@ -88,10 +98,7 @@ Tensor settle(const Tensor& values, torch::ScalarType wanted, bool trained, cons
 
 void place(VlmModel& model, const Tensor& values, const Slot& to, const WeightOptions& options) {
   if (to.streamed) {
-    const auto source = stream_source(values, options);
-    const bool shared = kernels::kernel_device(options.device) == torch::kCPU;
-    to.tensor = shared ? to_device(source, options.device) : without_memory(values.sizes(), options);
-    model.stream_weight(to.name, to.tensor, source);
+    to.tensor = stream(model, to.name, values, options.frozen_type, options);
     return;
   }
   if (to.quantize) {
@@ -107,13 +114,17 @@ void place(VlmModel& model, const Tensor& values, const Slot& to, const WeightOp
   to.tensor = settle(values, to.trained ? options.trained_type : options.frozen_type, to.trained, options);
 }
 
-/// A weight that the file holds in few bits.
-void place_quantized(const kernels::QuantizedPtr& stored, const Slot& to, const WeightOptions& options) {
+/// A weight that the file holds in few bits. What is streamed of it is its codes, the most of it.
+void place_quantized(VlmModel& model, const kernels::QuantizedPtr& stored, const Slot& to,
+                     const WeightOptions& options) {
   if (to.trained) {
     to.tensor = kernels::dequantize(*stored, options.trained_type);
     return;
   }
-  for (auto* part : {&stored->codes, &stored->scales, &stored->nested_scales})
+  auto& codes = stored->codes;
+  codes = to.streamed ? stream(model, to.name, codes, codes.scalar_type(), options)
+                      : settle(codes, codes.scalar_type(), false, options);
+  for (auto* part : {&stored->scales, &stored->nested_scales})
     if (part->defined()) *part = settle(*part, part->scalar_type(), false, options);
   if (stored->offset.defined()) stored->offset = stored->offset.to(options.device);
   to.linear->quantized = stored;
@@ -126,8 +137,11 @@ UserError other_shape(const Found& found, torch::IntArrayRef shape, const Slot& 
                      shape_text(to.tensor.sizes()));
 }
 
-void load_quantized(const Found& found, const Slot& to, const WeightOptions& options) {
+void load_quantized(VlmModel& model, const Found& found, const Slot& to, const WeightOptions& options) {
   auto stored = read_quantized(*found.checkpoint, found.name);
+  if (to.streamed && !found.checkpoint->entry(found.name).strides.empty())
+    throw input_error("{}: tensor \"{}\" is not stored row by row, so it cannot be streamed",
+                      found.checkpoint->file_of(found.name).string(), found.name);
   const int64_t out = stored->out, in = stored->in;
   if (to.tensor.sizes() != torch::IntArrayRef({out, in})) throw other_shape(found, {out, in}, to);
   if (to.trained && options.device.is_meta()) {
@@ -135,11 +149,12 @@ void load_quantized(const Found& found, const Slot& to, const WeightOptions& opt
     stored =
         kernels::empty_quantized(out, in, stored->type, stored->nested_scales.defined(), stored->block, options.device);
   }
-  place_quantized(stored, to, options);
+  place_quantized(model, stored, to, options);
 }
 
 void load_tensor(VlmModel& model, const Found& found, const Slot& to, const WeightOptions& options) {
-  if (to.linear != nullptr && holds_codes(*found.checkpoint, found.name)) return load_quantized(found, to, options);
+  if (to.linear != nullptr && holds_codes(*found.checkpoint, found.name))
+    return load_quantized(model, found, to, options);
   auto& slot = to.tensor;
   const auto& entry = found.checkpoint->entry(found.name);
   const auto file = found.checkpoint->file_of(found.name).string();
@@ -164,7 +179,7 @@ void place_stand_in(VlmModel& model, const Slot& to, const WeightOptions& option
     const UncountedScope not_there;
     return options.stand_in_quantization->stand_in(to.linear->out_features, to.linear->in_features, options.device);
   }();
-  place_quantized(stored, to, options);
+  place_quantized(model, stored, to, options);
 }
 
 }  // namespace

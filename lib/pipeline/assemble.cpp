@@ -109,9 +109,6 @@ const char* type_name(kernels::QuantType type) {
 /// A checkpoint in few bits is used as it is: the recipe may ask for the same or for nothing.
 void check_quantization(const Recipe& recipe, const StoredQuantization& stored) {
   const auto& dir = recipe.model.path;
-  if (streams_weights(recipe))
-    throw usage_error("/memory/offload/parameters: found \"{}\", but {} holds {}, which stays in memory",
-                      recipe.memory.offload.parameters, dir, type_name(stored.type));
   if (recipe.quantization.bits == 16) return;
   const auto wanted = quantization_options(recipe.quantization).type;
   if (wanted != stored.type)

@@ -36,8 +36,8 @@ void check_offload(const Recipe& r, const std::string& origin) {
   const auto& offload = r.memory.offload;
   if (r.quantization.bits != 16 && offload.parameters != "none")
     throw usage_error(
-        "{}: /memory/offload/parameters: found \"{}\" beside {} bits, expected \"none\": quantised weights stay where "
-        "they are",
+        "{}: /memory/offload/parameters: found \"{}\" beside {} bits, expected \"none\": weights that are quantised "
+        "while they are read stay in memory; what vlmtune quantize has written comes and goes",
         origin, offload.parameters, r.quantization.bits);
   if (offload.gradients == "cpu" && offload.optimizer != "cpu")
     throw usage_error(

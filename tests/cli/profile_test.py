@@ -76,6 +76,8 @@ class Profile(program.Case):
         full = {"language_model": False}
         bf16 = {"compute": "bf16", "parameters": "bf16"}
         recompute = {"checkpointing": "full"}
+        few_bits = self.dir / "few-bits"
+        program.run("quantize", "--model", self.model, "--output", few_bits, "--bits", "4").expect(0)
         for name, command, images, sections in [
             ("projector", "pretrain", 1, {}),
             ("projector bf16", "pretrain", 1, {"precision": bf16}),
@@ -99,6 +101,7 @@ class Profile(program.Case):
             ("qlora bf16 int8", "lora-finetune", 1, {"lora": lora, "precision": bf16, "quantization": {"bits": 8}}),
             ("lora streamed from disk", "lora-finetune", 1, {"lora": lora, "memory": {**recompute, "offload": {"parameters": "disk"}}}),
             ("lora streamed from disk kept activations", "lora-finetune", 1, {"lora": lora, "memory": {"checkpointing": "none", "offload": {"parameters": "disk"}}}),
+            ("lora on few bits streamed from disk", "lora-finetune", 1, {"model": {"path": str(few_bits)}, "lora": lora, "memory": {**recompute, "offload": {"parameters": "disk"}}}),
             ("projector streamed from disk bf16", "pretrain", 1, {"precision": bf16, "memory": {**recompute, "offload": {"parameters": "disk"}}}),
             ("full optimizer in backward", "pretrain", 1, {"freeze": full, "optimizer": {"max_grad_norm": 0},
                                                             "train": {"max_steps": 3, "per_device_batch_size": 2, "gradient_accumulation_steps": 1},

@@ -7,6 +7,7 @@ import tiny
 
 TYPES = {"nf4": ["--bits", "4"], "int4": ["--bits", "4", "--type", "int4"], "int8": ["--bits", "8"]}
 LORA = {"r": 4, "target_modules": "all-linear"}
+DISK = {"memory": {"checkpointing": "none", "offload": {"parameters": "disk"}}}
 
 
 class Quantize(program.Case):
@@ -66,6 +67,21 @@ class Quantize(program.Case):
         ask = ["--prompt", "the thing", "--max-new-tokens", "8", "--json", *program.FULL_PRECISION]
         self.assertEqual(program.run("infer", "--model", out / "merged", *ask).expect(0).json()["tokens"],
                          program.run("infer", "--model", folder, "--adapter", out / "final", *ask).expect(0).json()["tokens"])
+
+    def test_codes_come_and_go_with_their_block(self):
+        for name, options in TYPES.items():
+            with self.subTest(name):
+                folder = self.quantize(name, *options)
+                kept, kept_out, _ = self.losses(f"{name}-kept", folder)
+                streamed, out, _ = self.losses(f"{name}-streamed", folder, output={"merge_adapter": True}, **DISK)
+                self.assertEqual(streamed, kept)
+                kept_bytes, bytes_ = (json.loads((run / "memory.json").read_text())["by_category"]["weights"] for run in (kept_out, out))
+                self.assertLess(bytes_, 0.95 * kept_bytes)
+                ask = ["--prompt", "the thing", "--max-new-tokens", "4", "--json", *program.FULL_PRECISION]
+                merged = program.run("infer", "--model", out / "merged", *ask).expect(0).json()["tokens"]
+                self.assertEqual(program.run("infer", "--model", folder, "--adapter", out / "final", *ask).expect(0).json()["tokens"], merged)
+                self.assertEqual(program.run("infer", "--model", folder, "--adapter", out / "final", "--set", "memory.offload.parameters=disk",
+                                             *ask).expect(0).json()["tokens"], merged)
 
     def test_memory_is_foreseen_from_the_config_alone(self):
         for name, options in TYPES.items():

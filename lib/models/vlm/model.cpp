@@ -116,9 +116,13 @@ void VlmModel::stream_weight(const std::string& name, const Tensor& on_device, c
 }
 
 void VlmModel::end_streaming() {
-  visit([&](const std::string&, Tensor& tensor) {
+  const auto end = [&](Tensor& tensor) {
     for (const auto* stream : {language_model_.stream.get(), vision_ ? vision_->stream.get() : nullptr})
       if (stream != nullptr) tensor = stream->source_of(tensor);
+  };
+  visit([&](const std::string&, Tensor& tensor) { end(tensor); });
+  visit_linears([&](const std::string&, Linear& linear) {
+    if (linear.quantized) end(linear.quantized->codes);
   });
   language_model_.stream.reset();
   if (vision_) vision_->stream.reset();
