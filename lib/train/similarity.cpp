@@ -14,9 +14,12 @@ Tensor mean_of(const Tensor& states, Tensor&& rows) {
   return states.index_select(0, to_device(std::move(rows), states.device())).mean(0, /*keepdim=*/false, torch::kFloat);
 }
 
-/// Picture slots that follow each other are of one picture.
-bool has_one_picture(const Tensor& slots) {
-  return slots.numel() > 0 && slots[-1].item<int64_t>() - slots[0].item<int64_t>() + 1 == slots.numel();
+/// How many of the batch's pictures, from `next` on, fill a row's slots.
+size_t count_pictures(const VlmModel& model, const ImageInputs& images, size_t next, int64_t slots) {
+  size_t count = 0;
+  for (; slots > 0 && next + count < images.shapes.size(); ++count)
+    slots -= model.config().vision->image_tokens(images.shapes[next + count]);
+  return count;
 }
 
 }  // namespace
@@ -48,10 +51,13 @@ PictureTextPairs embed_pairs(const VlmModel& model, const ModelBatch& batch, con
   const MemoryScope scope(MemoryCategory::kActivations);
   std::vector<Tensor> pictures;
   std::vector<std::vector<int64_t>> texts;
+  size_t next_picture = 0;
   for (int64_t row = 0; row < batch.ids.size(0); ++row) {
     auto slots = (batch.ids[row] == model.config().image_token_id).nonzero().squeeze(1);
     const auto text = batch.ids[row].masked_select(batch.labels[row] != kIgnoreLabel);
-    if (!has_one_picture(slots) || text.numel() == 0) continue;
+    const auto count = count_pictures(model, batch.images, next_picture, slots.numel());
+    next_picture += count;
+    if (count != 1 || text.numel() == 0) continue;
     pictures.push_back(mean_of(tokens[row], std::move(slots)));
     texts.emplace_back(text.data_ptr<int64_t>(), text.data_ptr<int64_t>() + text.numel());
   }

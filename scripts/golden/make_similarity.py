@@ -22,16 +22,17 @@ def unit(x):
 def model_case():
     model = LlavaForConditionalGeneration.from_pretrained(ROOT / "models" / BASE, dtype=torch.float32).eval()
     width = model.config.text_config.hidden_size
-    pixels = torch.randn(len(ROWS), 3, 28, 28, generator=generator("similarity", "pixels"))
+    pixels = torch.randn(len(ROWS) + 2, 3, 28, 28, generator=generator("similarity", "pixels"))
     rows = Rows("similarity")
     for before, answer in ROWS:
         rows.add(("t", before), ("i", 16), ("t", 2), ("a", answer))
-    rows.add(("t", 4), ("a", 3))  # no pair: it has no picture
+    rows.add(("t", 4), ("a", 3))             # no pairs: without a picture, and with two
+    rows.add(("i", 32), ("t", 2), ("a", 5))
     batch = rows.batch()
     projection = nn.Parameter(torch.eye(width) + 0.1 * torch.randn(width, width, generator=generator("similarity", "projection")))
     scale = nn.Parameter(torch.tensor([2.5]))
 
-    images = model.get_image_features(pixel_values=pixels).pooler_output
+    images = model.get_image_features(pixel_values=pixels[:len(ROWS)]).pooler_output
     pictures = unit(torch.stack([tokens.reshape(-1, width).mean(0) for tokens in images]))
     texts = []
     for ids, labels in list(zip(rows.ids, rows.labels))[:len(ROWS)]:

@@ -34,7 +34,7 @@ TEST(Similarity, LossAndGradients) {
   const auto read = read_batch(golden, model->config());
   const ModelBatch batch{read.ids, read.labels, read.images, {}};
   const auto pairs = embed_pairs(*model, batch, model->embed(batch.ids, batch.images, torch::kFloat, {}).tokens, {});
-  ASSERT_EQ(pairs.count(), 4) << "all rows but the one without a picture";
+  ASSERT_EQ(pairs.count(), 4) << "all rows but those without a picture and with two";
   expect_close(pairs.pictures, golden.tensor("pictures"), 1e-5, "pictures");
   expect_close(pairs.texts, golden.tensor("texts"), 1e-5, "texts");
   const auto loss = contrastive_loss(pairs.pictures, pairs.texts, model->similarity_head().logit_scale);
