@@ -32,7 +32,7 @@ def facts(folder):
         "parameters": f"{parameters(tower / 'model.safetensors') / 1e6:.1f} M",
         "tokens a picture": f"{sum(s['image_tokens'] for s in steps) / sum(s['samples'] for s in steps):.0f}",
         "step": f"{statistics.median(s['step_seconds'] for s in steps):.2f} s",
-        "memory": f"{read(lora / 'memory.json')['peak_allocated_bytes'] / 1e6:.0f} MB",
+        "memory": f"{max(s['peak_memory_bytes'] for s in steps) / 1e6:.0f} MB",
         "loss, own picture": f"{token_mean(answers(folder / 'own_answers.jsonl', 'loss')):.3f}",
         "another's": f"{token_mean(answers(folder / 'other_answers.jsonl', 'loss')):.3f}",
         "ROUGE-L": f"{captions['rouge_l']:.3f}",
