@@ -254,7 +254,9 @@ ExampleOptions InputParts::example_options(const Recipe& recipe, std::shared_ptr
 
 std::optional<Precision> declared_precision(const fs::path& model_dir) {
   const auto config = ConfigReader::open(model_dir / "config.json");
-  const auto name = config.text("dtype", config.text("torch_dtype", ""));
+  const auto type = [](const ConfigReader& c) { return c.text("dtype", c.text("torch_dtype", "")); };
+  auto name = type(config);
+  if (name.empty()) name = type(config.object("text_config"));
   if (name == "float32") return Precision::kFp32;
   if (name == "bfloat16") return Precision::kBf16;
   if (name == "float16") return Precision::kFp16;

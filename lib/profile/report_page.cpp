@@ -23,7 +23,7 @@ section > div, table { background: var(--card); border: 1px solid var(--line); b
 section > div { padding: 14px; overflow-x: auto; }
 table { border-collapse: separate; border-spacing: 0; width: 100%; }
 td, th { padding: 5px 12px; text-align: left; border-top: 1px solid var(--line); } tr:first-child > * { border-top: 0; }
-td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.n, th + th { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bar { display: flex; height: 14px; border-radius: 3px; overflow: hidden; min-width: 160px; }
 .key { display: inline-flex; align-items: center; gap: 6px; margin-right: 16px; color: var(--soft); font-size: 13px; }
 .key i { width: 12px; height: 12px; border-radius: 3px; }

@@ -17,7 +17,7 @@ h1 { font-size: 24px; margin: 0 0 16px; overflow-wrap: anywhere; }
 h2 { font-size: 17px; margin: 32px 0 12px; }
 .figures { display: flex; flex-wrap: wrap; gap: 12px; margin: 0 0 16px; }
 .figure, .chart, details, figure { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.figure { padding: 10px 14px; flex: 1 1 auto; min-width: 112px; }
+.figure { padding: 10px 14px; flex: 0 1 auto; min-width: 112px; }
 .figure dt { color: var(--soft); font-size: 12.5px; }
 .figure dd { margin: 0; font-size: 18px; font-weight: 600; font-variant-numeric: tabular-nums; }
 #charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 14px; }

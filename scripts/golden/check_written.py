@@ -15,8 +15,7 @@ from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-from make_qwen_vl import mm_types
-from tiny import ROOT, json, made_whole
+from tiny import ROOT, inputs_of, json, made_whole
 
 TOLERANCE = 1e-4
 UNUSED = "vision_tower.encoder.layers.2."      # vlmtune does not load layers behind the selected one, so it writes no adapters of them
@@ -32,13 +31,8 @@ def load(folder):
 
 def difference(model, case, logits):
     golden = load_file(ROOT / "models" / case / "golden.safetensors")
-    batch = {k: golden[k] for k in ("input_ids", "attention_mask", "pixel_values") if k in golden}
-    if "image_grid_thw" in golden:
-        batch |= {"image_grid_thw": golden["image_grid_thw"]} | mm_types(golden["input_ids"])
-    elif "image_sizes" in golden:
-        batch["image_sizes"] = golden["image_sizes"]
     with torch.no_grad():
-        found = model(**batch).logits * batch["attention_mask"].unsqueeze(-1)
+        found = model(**inputs_of(golden)).logits * golden["attention_mask"].unsqueeze(-1)
     return (found - logits).abs().max().item()
 
 

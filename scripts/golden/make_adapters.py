@@ -10,8 +10,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-from make_qwen_vl import mm_types
-from tiny import ROOT, case_folder, file_key, generator, write_golden
+from tiny import ROOT, case_folder, file_key, generator, inputs_of, write_golden
 
 warnings.filterwarnings("ignore", message="Could not find a config file")      # base paths are relative to the adapter
 NO_TOWER = ".*vision_tower.*"
@@ -77,10 +76,7 @@ def load_base(base):
     folder = ROOT / "models" / base
     golden = load_file(folder / "golden.safetensors")
     cls = AutoModelForImageTextToText if "pixel_values" in golden else AutoModelForCausalLM
-    batch = {k: golden[k] for k in ("input_ids", "attention_mask", "labels", "pixel_values", "image_grid_thw") if k in golden}
-    if "image_grid_thw" in batch:
-        batch |= mm_types(batch["input_ids"])
-    return cls.from_pretrained(folder), batch, load_file(folder / "model.safetensors")
+    return cls.from_pretrained(folder), inputs_of(golden) | {"labels": golden["labels"]}, load_file(folder / "model.safetensors")
 
 
 def make(case, base, fields):

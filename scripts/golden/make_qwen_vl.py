@@ -11,7 +11,8 @@ from transformers import (AutoModelForImageTextToText, Qwen2_5_VLConfig, Qwen2_5
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from make_images import path
-from tiny import IMAGE_TOKEN, ROOT, TEXT, Rows, case_folder, forward_and_gradients, greedy, randomize, save_model, write_golden, write_json
+from tiny import (IMAGE_TOKEN, ROOT, TEXT, Rows, case_folder, forward_and_gradients, greedy, inputs_of, mm_types, randomize, save_model,
+                  write_golden, write_json)
 
 PATCH, MERGE = 4, 2
 IMAGES = [(30, 50), (1, 1), (1, 200), (100, 37), (3, 5)]     # height, width
@@ -51,10 +52,6 @@ def processor_of(config):
     return Qwen2VLImageProcessorPil(patch_size=vision.patch_size, merge_size=vision.spatial_merge_size,
                                     temporal_patch_size=vision.temporal_patch_size,
                                     min_pixels=4 * block ** 2, max_pixels=24 * block ** 2)
-
-
-def mm_types(ids):
-    return dict(mm_token_type_ids=(ids == IMAGE_TOKEN).int())
 
 
 def pictures_of(packed, rows):
@@ -130,9 +127,8 @@ def make_spellings(base):
         save_file({rename(k): v for k, v in weights.items()}, folder / "model.safetensors", metadata={"format": "pt"})
         model, report = AutoModelForImageTextToText.from_pretrained(folder, output_loading_info=True)
         assert not any(report[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
-        batch = {k: golden[k] for k in ("input_ids", "attention_mask", "pixel_values", "image_grid_thw")}
         with torch.no_grad():
-            logits = model(**batch, **mm_types(batch["input_ids"])).logits * batch["attention_mask"][..., None]
+            logits = model(**inputs_of(golden)).logits * golden["attention_mask"][..., None]
         assert torch.equal(logits, golden["logits"])
         write_json(folder / "golden.json", {"same_as": base})
 

@@ -15,7 +15,8 @@ from transformers.trainer_pt_utils import get_parameter_names
 from make_adapters import LANGUAGE, adapter_key, save_adapter, seeded_adapter
 import make_qwen_vl
 from make_llava import N, pixels
-from tiny import ROOT, SEED, VERSIONS, Rows, case_folder, file_key, from_8bit, nearest_8bit, write_golden, write_json
+from tiny import (ROOT, SEED, VERSIONS, Rows, case_folder, file_key, from_8bit, mm_types, nearest_8bit, write_golden,
+                  write_json)
 
 STEPS, WARMUP, ACCUMULATION = 10, 2, 2
 DEFAULTS = dict(base="llava-clip-llama", schedule="cosine", learning_rate=1e-3, weight_decay=0.01, max_grad_norm=1.0,
@@ -92,7 +93,7 @@ def train(model, settings, batches, on_gradients=lambda step: None):
         loss = 0.0
         for batch in group:
             with autocast:
-                derived = make_qwen_vl.mm_types(batch["input_ids"]) if "image_grid_thw" in batch else {}
+                derived = mm_types(batch["input_ids"]) if "image_grid_thw" in batch else {}
                 part = model(**batch, **derived, num_items_in_batch=tokens).loss
             if part.requires_grad:
                 part.backward()

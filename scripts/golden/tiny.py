@@ -173,6 +173,19 @@ def greedy(model, prompts, max_new_tokens, images=None, fresh=False, derived=lam
     return [{"input_ids": p, "max_new_tokens": max_new_tokens, "tokens": t, **options} for p, t in zip(prompts, single)]
 
 
+def mm_types(ids):
+    """What Qwen-VL's classes are told of the ids beside them."""
+    return dict(mm_token_type_ids=(ids == IMAGE_TOKEN).int())
+
+
+def inputs_of(golden):
+    """What a model is called with, out of the tensors of a golden.safetensors."""
+    inputs = {k: golden[k] for k in ("input_ids", "attention_mask", "pixel_values", "image_grid_thw") if k in golden}
+    if "image_grid_thw" in inputs:
+        return inputs | mm_types(inputs["input_ids"])
+    return inputs | {k: golden[k] for k in ("image_sizes",) if k in golden}
+
+
 def case_folder(*parts):
     folder = ROOT.joinpath(*parts)
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,17 +1,18 @@
 """Makes the models and the data of the demo under demo/. Folders that are up to date are left alone.
 
-usage: demo.py [language_model | vision_tower | data ...]     default: all three
+usage: demo.py [language_model | dinov2_as_clip | dinov2 | data ...]     default: all
 """
 import hashlib
 import shutil
 import sys
 from pathlib import Path
 
+import dinov2
+import dinov2_as_clip
 import emoji
 import language_model
 import rows
 import stamps
-import vision_tower
 
 HERE = Path(__file__).resolve().parent
 DEMO = HERE.parents[1] / "demo"
@@ -29,7 +30,8 @@ def data(out):
 # name: (folder, what fills it, the sources whose change makes the folder out of date)
 STEPS = {
     "language_model": ("models/SmolLM2-135M-Instruct", language_model.write, ["language_model.py"]),
-    "vision_tower": ("models/dinov2-small-clip", vision_tower.write, ["vision_tower.py"]),
+    "dinov2_as_clip": ("models/dinov2-small-clip", dinov2_as_clip.write, ["dinov2.py", "dinov2_as_clip.py"]),
+    "dinov2": ("models/dinov2", dinov2.write, ["dinov2.py"]),
     "data": ("data", data, ["stamps.py", "emoji.py", "rows.py", "pictures.py", "demo.py"]),
 }
 

@@ -41,8 +41,11 @@ def questions(folder):
     write(folder / "own.jsonl", [captioned(row, row) for row in rows])
     write(folder / "other.jsonl", [captioned(row, rows[(number + step * len(rows) // (OTHERS + 1)) % len(rows)])
                                    for number, row in enumerate(rows) for step in range(1, OTHERS + 1)])
-    write(folder / "captions.jsonl", [{"id": row["id"], "image": row["image"], "prompt": row["question"]} for row in rows])
-    write(folder / "kinds.jsonl", [{"id": row["id"], "image": row["image"], "prompt": KIND_QUESTION} for row in rows])
+    def asked(row, question, answer):
+        return {"id": row["id"], "image": row["image"], "prompt": question, "references": [answer]}
+
+    write(folder / "captions.jsonl", [asked(row, row["question"], row["caption"]) for row in rows])
+    write(folder / "kinds.jsonl", [asked(row, KIND_QUESTION, row["kind"]) for row in rows])
 
 
 def figures(folder, report=None):

@@ -125,7 +125,7 @@ TEST_P(StoredModel, MergedIsWhole) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StoredModel,
-                         testing::Values("llava-clip-llama-nf4", "llama-nf4", "llava-clip-llama-int8"),
+                         testing::Values("llava-clip-llama-nf4", "llama-nf4", "llava-clip-llama-int8", "qwen2-vl-nf4"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace_if(

@@ -1,4 +1,4 @@
-// Every tokenizer folder under golden/text against the ids and decodings of the reference (scripts/golden/text.py).
+// Every tokenizer folder under golden/text against the ids and decodings of the reference (scripts/golden/make_text.py).
 #include <gtest/gtest.h>
 
 #include <filesystem>

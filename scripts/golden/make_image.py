@@ -1,11 +1,12 @@
-"""Goldens of the image room: Pillow's resize, transformers' PIL image processors, LLaVA-NeXT token counts, difficult files.
+"""image/: Pillow's resize, transformers' PIL image processors, LLaVA-NeXT token counts, difficult files.
 
-    python scripts/golden/image.py tests/golden/image [FOLDER_WITH_DIFFICULT_FILES]
+usage: make_image.py [FOLDER_WITH_DIFFICULT_FILES]
 
 Made with Pillow 13.0.0, transformers 5.17.0, numpy 2.4.6, seed 7. The difficult files are Pillow's own test pictures
-(Pillow sdist, Tests/images); without the second argument those already in the output folder are measured again.
+(Pillow sdist, Tests/images); without a folder of them those that are in the repository are measured again.
 """
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -22,6 +23,9 @@ from transformers.models.llava_next.modeling_llava_next import unpad_image
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
 from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
+GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
+OUT = pathlib.Path(os.environ.get("GOLDEN_ROOT") or GOLDEN) / "image"
+DIFFICULT = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else GOLDEN / "image" / "difficult"
 SEED = 7
 SIZES = [(64, 48), (53, 37), (37, 53), (120, 31), (31, 120), (90, 90), (1, 1), (1, 9), (9, 1)]  # width, height
 LARGEST_DIFFICULT = 60_000
@@ -122,9 +126,10 @@ def difficult_case(path):
     return case
 
 
-def difficult_cases(out, source):
-    if source:
-        for path in sorted(source.iterdir()):
+def difficult_cases(out):
+    if not out.exists() or not out.samefile(DIFFICULT):
+        out.mkdir(parents=True, exist_ok=True)
+        for path in sorted(DIFFICULT.iterdir()):
             if path.suffix != ".json" and path.stat().st_size < LARGEST_DIFFICULT:
                 shutil.copyfile(path, out / path.name)
     cases = []
@@ -140,20 +145,19 @@ def difficult_cases(out, source):
 
 
 def main():
-    out = pathlib.Path(sys.argv[1])
-    (out / "difficult").mkdir(parents=True, exist_ok=True)
+    OUT.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(SEED)
     inputs = {f"{w}x{h}": picture(rng, w, h) for w, h in SIZES}
     for name, image in inputs.items():
-        image.save(out / f"{name}.png", optimize=True)
+        image.save(OUT / f"{name}.png", optimize=True)
     golden = {
         "made_with": {"pillow": PIL.__version__, "transformers": transformers.__version__, "numpy": np.__version__, "seed": SEED},
-        "resize": resize_cases(out, inputs),
-        "processors": processor_cases(out, inputs),
+        "resize": resize_cases(OUT, inputs),
+        "processors": processor_cases(OUT, inputs),
         "llava_next": token_cases(rng),
     }
-    (out / "golden.json").write_text(json.dumps(golden) + "\n")
-    difficult_cases(out / "difficult", pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    (OUT / "golden.json").write_text(json.dumps(golden) + "\n")
+    difficult_cases(OUT / "difficult")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""Goldens of lib/text: small tokenizers in the forms that checkpoints hold, and what the reference makes of hard texts and chats.
+"""text/: small tokenizers in the forms that checkpoints hold, and what the reference makes of hard texts and chats.
 
-usage: text.py      needs transformers 5.17, tokenizers, sentencepiece, protobuf, jinja2; writes tests/golden/text
 Each folder tokenizers/NAME is loaded by AutoTokenizer; cases.json beside it holds ids and decodings of every text.
 """
 import json
@@ -18,7 +17,7 @@ import text_chat
 from text_corpus import HARD, training_lines
 
 logging.disable(logging.WARNING)
-OUT = Path(__file__).resolve().parents[2] / "tests" / "golden" / "text"
+OUT = Path(os.environ.get("GOLDEN_ROOT") or Path(__file__).resolve().parents[2] / "tests" / "golden") / "text"
 QWEN2 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 LLAMA3 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 
@@ -171,7 +170,6 @@ def main():
         sentencepiece_folders(Path(work))
         unigram_folder(Path(work))
     text_chat.write(OUT)
-    print(sum(f.stat().st_size for f in OUT.rglob("*") if f.is_file()), "bytes")
 
 
 if __name__ == "__main__":

