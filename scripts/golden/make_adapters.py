@@ -10,6 +10,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
+import qwen_vl_reference
 from make_qwen_vl import mm_types
 from tiny import ROOT, case_folder, file_key, generator, write_golden
 
@@ -37,6 +38,8 @@ CASES = {   # case: (base model, LoraConfig fields)
     "qwen2-vl-vision": ("qwen2-vl", dict(target_modules=r".*visual\.blocks.*\.(qkv|proj|fc1)")),
     "qwen2.5-vl": ("qwen2.5-vl", dict(target_modules=LANGUAGE, modules_to_save=["merger"])),
     "qwen3-vl": ("qwen3-vl", dict(target_modules=LANGUAGE, modules_to_save=["merger", "deepstack_merger_list.0", "deepstack_merger_list.1"])),
+    "qwen-vl": ("qwen-vl", dict(target_modules=["c_attn", "attn.c_proj", "w1", "w2"], modules_to_save=["attn_pool"])),
+    "qwen-vl-vision": ("qwen-vl", dict(target_modules=r".*visual\.transformer.*\.(in_proj|out_proj|c_fc)")),
     "text": ("llama", dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])),
 }
 
@@ -73,14 +76,20 @@ def save_adapter(model, folder, base):
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
+def load_model(folder):
+    config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] == "qwen":
+        return qwen_vl_reference.Module.load(folder)
+    return (AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM).from_pretrained(folder)
+
+
 def load_base(base):
     folder = ROOT / "models" / base
     golden = load_file(folder / "golden.safetensors")
-    cls = AutoModelForImageTextToText if "pixel_values" in golden else AutoModelForCausalLM
     batch = {k: golden[k] for k in ("input_ids", "attention_mask", "labels", "pixel_values", "image_grid_thw") if k in golden}
     if "image_grid_thw" in batch:
         batch |= mm_types(batch["input_ids"])
-    return cls.from_pretrained(folder), batch, load_file(folder / "model.safetensors")
+    return load_model(folder), batch, load_file(folder / "model.safetensors")
 
 
 def make(case, base, fields):
