@@ -50,6 +50,7 @@ constexpr std::pair<std::string_view, Component> kComponents[] = {
     {"similarity_head", Component::kProjector},
     {"visual.merger", Component::kProjector},
     {"visual.deepstack_merger_list", Component::kProjector},
+    {"visual.attn_pool", Component::kProjector},
     {"vision_tower.", Component::kVisionTower},
     {"visual.", Component::kVisionTower},
 };
@@ -86,7 +87,7 @@ std::string_view component_name(Component component) {
 }
 
 bool is_ignored_tensor(const std::string& name) {
-  for (const char* ending : {".position_ids", ".inv_freq", ".mask_token"})
+  for (const char* ending : {".position_ids", ".inv_freq", ".masked_bias", ".mask_token"})
     if (name.ends_with(ending)) return true;
   for (const auto prefix : kOtherHalf)
     if (name.starts_with(prefix)) return true;
@@ -98,14 +99,18 @@ std::string memory_module(const std::string& canonical) {
   if (canonical.ends_with("image_newline")) return "image_newline";
   if (component == Component::kProjector) return "multi_modal_projector";
   const std::string tower = component == Component::kVisionTower ? "vision_tower." : "";
-  for (const std::string_view blocks : {".layers.", ".blocks."})
+  for (const std::string_view blocks : {".layers.", ".blocks.", ".resblocks.", ".h."})
     if (const auto at = canonical.find(blocks); at != std::string::npos) {
       const auto number = at + blocks.size();
       return tower + "layers." + canonical.substr(number, canonical.find('.', number) - number);
     }
   if (!tower.empty()) return tower + "embeddings";
-  for (const char* part : {"embed_tokens", "lm_head", "norm"})
-    if (canonical.find(part) != std::string::npos) return part;
+  for (const auto& [part, module] : {std::pair("embed_tokens", "embed_tokens"),
+                                     {"wte", "embed_tokens"},
+                                     {"lm_head", "lm_head"},
+                                     {"norm", "norm"},
+                                     {"ln_f", "norm"}})
+    if (canonical.find(part) != std::string::npos) return module;
   return {};
 }
 

@@ -172,17 +172,20 @@ std::vector<std::string> whole_modules(VlmModel& model) {
   constexpr std::string_view kComponents[] = {"vision_tower", "visual", "multi_modal_projector", "lm_head"};
   const auto component_in = [&](const std::string& module) {
     for (const auto component : kComponents)
-      if (module.find(component) != std::string::npos) return std::string(component);
-    return module;
+      if (const auto at = module.find(component); at != std::string::npos)
+        return std::pair(module.substr(0, at), std::string(component));
+    return std::pair(std::string(), module);
   };
-  std::map<std::string, std::pair<bool, std::vector<std::string>>> groups;  // component -> all whole, those that are
+  // What stands before a component, its name -> whether all are whole, those that are.
+  std::map<std::pair<std::string, std::string>, std::pair<bool, std::vector<std::string>>> groups;
   model.visit_linears([&](const std::string& module, Linear& linear) {
     auto& [all, whole] = groups.try_emplace(component_in(module), true, std::vector<std::string>()).first->second;
     all = all && !linear.quantized;
     if (!linear.quantized) whole.push_back(module);
   });
   std::vector<std::string> names;
-  for (const auto& [component, group] : groups) {
+  for (const auto& [key, group] : groups) {
+    const auto& [prefix, component] = key;
     const auto& [all, whole] = group;
     if (!all || !std::count(std::begin(kComponents), std::end(kComponents), component)) {
       names.insert(names.end(), whole.begin(), whole.end());
@@ -193,7 +196,7 @@ std::vector<std::string> whole_modules(VlmModel& model) {
       continue;
     }
     names.push_back(component);
-    if (component != "lm_head") names.push_back("model." + component);
+    if (!prefix.empty()) names.push_back(prefix + component);
   }
   return names;
 }

@@ -74,10 +74,16 @@ class VisionConfig {
 
   /// The image processor of a model whose folder has none: for a dry run.
   virtual ImageProcessor default_processor() const = 0;
+  /// Whether it is that of published folders too, which have none.
+  virtual bool has_own_processor() const { return false; }
   /// Makes the processor of a folder the model's own. Errors: input_error, naming `place`, when it makes pictures that the
   /// tower does not take.
   virtual void adapt(ImageProcessor& processor, const std::string& place) const = 0;
   virtual PictureText picture_text() const { return {}; }
+  /// The built-in chat template of a family whose folders bring none; empty: none.
+  virtual std::string chat_template() const { return {}; }
+  /// Tokens that end an answer beside those that the folder names.
+  virtual std::vector<std::string> stop_tokens() const { return {}; }
   /// How the family writes the places of objects.
   virtual BoxStyle box_style() const { return BoxStyle::kLlava; }
 

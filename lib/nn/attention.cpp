@@ -2,6 +2,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/rope.h"
+#include "lib/base/errors.h"
 #include "lib/memory/transfer.h"
 
 namespace vlmtune {
@@ -33,39 +34,60 @@ AttentionMask packed_mask(const Tensor& first_keys, int64_t window, torch::Devic
 }
 
 Attention::Attention(const AttentionOptions& o)
-    : options(o),
-      q_proj(o.hidden_size, o.num_heads * o.head_dim, o.qkv_bias),
-      k_proj(o.hidden_size, o.num_key_value_heads * o.head_dim, o.qkv_bias),
-      v_proj(o.hidden_size, o.num_key_value_heads * o.head_dim, o.qkv_bias),
-      o_proj(o.num_heads * o.head_dim, o.hidden_size, o.output_bias) {
+    : options(o), o_proj(o.num_heads * o.head_dim, o.hidden_size, o.output_bias) {
+  if (o.fused != FusedQkv::kNone) {
+    VLMTUNE_CHECK(o.num_key_value_heads == o.num_heads, "{} key-value heads in a fused projection of {} heads",
+                  o.num_key_value_heads, o.num_heads);
+    qkv_proj = Linear(o.hidden_size, 3 * o.num_heads * o.head_dim, o.qkv_bias);
+  } else {
+    q_proj = Linear(o.hidden_size, o.num_heads * o.head_dim, o.qkv_bias);
+    k_proj = Linear(o.hidden_size, o.num_key_value_heads * o.head_dim, o.qkv_bias);
+    v_proj = Linear(o.hidden_size, o.num_key_value_heads * o.head_dim, o.qkv_bias);
+  }
   if (o.qk_norm_eps == 0) return;
   q_norm = RmsNorm(o.head_dim, o.qk_norm_eps);
   k_norm = RmsNorm(o.head_dim, o.qk_norm_eps);
 }
 
-Tensor Attention::forward(const Tensor& x, const RopeTables* rope, const AttentionMask& mask, KvCache* cache,
-                          int64_t layer, bool training) const {
+std::array<Tensor, 3> Attention::project(const Tensor& x, bool training) const {
   const int64_t batch = x.size(0), tokens = x.size(1), head_dim = options.head_dim;
+  if (options.fused != FusedQkv::kNone) {
+    const auto all = qkv_proj.forward(x, training);
+    const auto parts = options.fused == FusedQkv::kByHead
+                           ? all.view({batch, tokens, options.num_heads, 3, head_dim}).unbind(3)
+                           : all.view({batch, tokens, 3, options.num_heads, head_dim}).unbind(2);
+    return {parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2)};
+  }
   const auto split = [&](const Tensor& y, int64_t heads, const RmsNorm& norm = {}) {
     const auto of_head = y.view({batch, tokens, heads, head_dim});
     return (norm.weight.defined() ? norm.forward(of_head) : of_head).transpose(1, 2);
   };
-  auto q = split(q_proj.forward(x, training), options.num_heads, q_norm);            // [B, H, T, d]
-  auto k = split(k_proj.forward(x, training), options.num_key_value_heads, k_norm);  // [B, K, T, d]
-  auto v = split(v_proj.forward(x, training), options.num_key_value_heads);          // [B, K, T, d]
+  return {split(q_proj.forward(x, training), options.num_heads, q_norm),
+          split(k_proj.forward(x, training), options.num_key_value_heads, k_norm),
+          split(v_proj.forward(x, training), options.num_key_value_heads)};
+}
+
+Tensor Attention::forward(const Tensor& x, const RopeTables* rope, const AttentionMask& mask, KvCache* cache,
+                          int64_t layer, bool training) const {
+  auto [q, k, v] = project(x, training);
   if (rope != nullptr) {
     q = kernels::rope(q, rope->cos, rope->sin);
     k = kernels::rope(k, rope->cos, rope->sin);
+    if (rope->query_scale.defined()) q = q * rope->query_scale;
   }
   if (cache != nullptr) std::tie(k, v) = cache->append(layer, k, v);
   const auto y = kernels::attention(q, k, v, mask.causal, mask.bias, mask.first_keys);  // [B, H, T, d]
-  return o_proj.forward(y.transpose(1, 2).reshape({batch, tokens, options.num_heads * head_dim}), training);
+  return o_proj.forward(y.transpose(1, 2).reshape({x.size(0), x.size(1), o_proj.in_features}), training);
 }
 
 void Attention::visit_linears(const std::string& name, const LinearVisitor& visitor) {
-  visitor(name + ".q_proj", q_proj);
-  visitor(name + ".k_proj", k_proj);
-  visitor(name + ".v_proj", v_proj);
+  if (options.fused == FusedQkv::kNone) {
+    visitor(name + ".q_proj", q_proj);
+    visitor(name + ".k_proj", k_proj);
+    visitor(name + ".v_proj", v_proj);
+  } else {
+    visitor(name + "." + options.fused_name, qkv_proj);
+  }
   visitor(name + "." + options.output_name, o_proj);
 }
 

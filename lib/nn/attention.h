@@ -1,5 +1,7 @@
 // Multi-head attention with grouped key-value heads, for decoders (rotary, causal, cached) and encoders (plain).
 #pragma once
+#include <array>
+
 #include "lib/nn/kv_cache.h"
 #include "lib/nn/linear.h"
 #include "lib/nn/norm.h"
@@ -23,16 +25,26 @@ AttentionMask decoder_mask(int64_t queries, int64_t past, const std::vector<int6
 /// window makes them start later.
 AttentionMask packed_mask(const Tensor& first_keys, int64_t window, torch::Device device);
 
+/// One layer that makes queries, keys and values, and how they lie in its output.
+enum class FusedQkv {
+  kNone,    ///< three layers
+  kByPart,  ///< all queries, all keys, all values
+  kByHead,  ///< query, key and value of the first head, of the second...
+};
+
 struct AttentionOptions {
   int64_t hidden_size = 0, num_heads = 0, num_key_value_heads = 0, head_dim = 0;
   bool qkv_bias = false, output_bias = false;
   double qk_norm_eps = 0;  ///< RMS norms of each head's queries and keys; 0: none
   std::string output_name = "o_proj";
+  FusedQkv fused = FusedQkv::kNone;  ///< only with as many key-value heads as heads
+  std::string fused_name = {};
 };
 
 struct Attention {
   AttentionOptions options;
   Linear q_proj, k_proj, v_proj, o_proj;
+  Linear qkv_proj;         // in place of the first three
   RmsNorm q_norm, k_norm;  // [d]
 
   Attention() = default;
@@ -42,6 +54,9 @@ struct Attention {
                  bool training) const;
   void visit_linears(const std::string& name, const LinearVisitor& visitor);
   void visit_norms(const std::string& name, const TensorVisitor& visitor);
+
+ private:
+  std::array<Tensor, 3> project(const Tensor& x, bool training) const;  // [B, H, T, d], twice [B, K, T, d]
 };
 
 }  // namespace vlmtune

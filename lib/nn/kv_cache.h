@@ -22,6 +22,8 @@ class KvCache {
   /// Makes room for `tokens` in all, so that decoding does not grow the buffers step by step.
   void reserve(int64_t tokens) { reserved_ = tokens; }
   int64_t reserved() const { return reserved_; }
+  /// The length by which the rotary frequencies of the first tokens were chosen, for kinds that keep them.
+  int64_t rope_length = 0;
   /// Counts `tokens` more as held, whatever their values: a dry run's way to the last token.
   void advance(int64_t tokens);
   /// Forgets everything after the first `tokens` tokens.

@@ -19,10 +19,10 @@ Tensor GatedMlp::forward(const Tensor& x, bool training) const {
   return down_proj.forward(product, training);
 }
 
-void GatedMlp::visit_linears(const std::string& name, const LinearVisitor& visitor) {
-  visitor(name + ".gate_proj", gate_proj);
-  visitor(name + ".up_proj", up_proj);
-  visitor(name + ".down_proj", down_proj);
+void GatedMlp::visit_linears(const std::string& name, const LinearVisitor& visitor, const GatedMlpNames& names) {
+  visitor(name + "." + names.gate, gate_proj);
+  visitor(name + "." + names.up, up_proj);
+  visitor(name + "." + names.down, down_proj);
 }
 
 Mlp::Mlp(int64_t hidden, int64_t intermediate, Activation act)

@@ -5,6 +5,11 @@
 
 namespace vlmtune {
 
+/// What a family calls the layers of its gated MLP.
+struct GatedMlpNames {
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
 /// down(act(gate(x)) * up(x)); SwiGLU when act is silu (Shazeer 2020, arXiv 2002.05202).
 struct GatedMlp {
   Linear gate_proj, up_proj, down_proj;
@@ -13,7 +18,7 @@ struct GatedMlp {
   GatedMlp() = default;
   GatedMlp(int64_t hidden_size, int64_t intermediate_size, bool bias, Activation activation);
   Tensor forward(const Tensor& x, bool training) const;  // [B, T, D] -> [B, T, D]
-  void visit_linears(const std::string& name, const LinearVisitor& visitor);
+  void visit_linears(const std::string& name, const LinearVisitor& visitor, const GatedMlpNames& names = {});
 };
 
 /// fc2(act(fc1(x))).

@@ -95,6 +95,10 @@ Frequencies frequencies(const RopeOptions& o, int64_t length) {
         o.factor * static_cast<double>(length) / static_cast<double>(o.max_position_embeddings) - (o.factor - 1);
     return {plain(o.theta * std::pow(stretch, dim / (dim - 2)), o.head_dim)};
   }
+  if (o.type == "doubling") {
+    const double dim = static_cast<double>(o.head_dim);
+    return {plain(o.theta * std::pow(doubling_factor(o, length), dim / (dim - 2)), o.head_dim)};
+  }
   if (o.type == "llama3") return {llama3(o)};
   if (o.type == "yarn") return yarn(o);
   if (o.type == "longrope") return longrope(o, length);
@@ -122,7 +126,7 @@ std::vector<int64_t> channel_axes(const RopeOptions& o) {
 RopeTables tables_of(const Tensor& angles, double scale, torch::TensorOptions like) {
   const auto both = torch::cat({angles, angles}, -1).unsqueeze(1);  // [B, 1, T, d]
   const auto table = [&](const Tensor& values) { return to_device((values * scale).to(like.dtype()), like.device()); };
-  return {table(both.cos()), table(both.sin())};
+  return {table(both.cos()), table(both.sin()), {}};
 }
 
 }  // namespace
@@ -136,6 +140,22 @@ RopeTables rope_tables(const RopeOptions& options, const Tensor& positions, int6
           ? positions.index_select(0, torch::tensor(channel_axes(options), torch::kLong)).permute({1, 2, 0})
           : positions.unsqueeze(-1);  // [B or 1, T, d / 2 or 1]
   return tables_of(of_channel.to(torch::kFloat) * inverse, f.scale, like);
+}
+
+double doubling_factor(const RopeOptions& o, int64_t length) {
+  const double times = static_cast<double>(length) / static_cast<double>(o.original_max_position_embeddings);
+  return std::max(std::exp2(std::ceil(std::log2(times) + 1)) - 1, 1.0);
+}
+
+bool same_frequencies(const RopeOptions& o, int64_t length, int64_t other) {
+  return o.type != "doubling" || doubling_factor(o, length) == doubling_factor(o, other);
+}
+
+Tensor logarithmic_query_scale(int64_t trained_length, int64_t past, int64_t tokens, torch::TensorOptions like) {
+  if (past + tokens <= trained_length) return {};
+  const auto places = torch::arange(past + 1, past + tokens + 1, torch::kDouble);
+  const auto scale = (places.log() / std::log(static_cast<double>(trained_length))).clamp_min(1);
+  return to_device(scale.to(like.dtype()).view({1, 1, tokens, 1}), like.device());
 }
 
 RopeTables axial_rope_tables(double theta, int64_t head_dim, const Tensor& positions, torch::TensorOptions like) {

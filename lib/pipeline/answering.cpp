@@ -43,6 +43,9 @@ Answerer::Answerer(const Recipe& recipe, const InputParts& inputs, const VlmMode
   options_.max_new_tokens = g.max_new_tokens;
   options_.sampling = {g.temperature, g.top_p, g.top_k, g.repetition_penalty, static_cast<uint64_t>(g.seed)};
   options_.stop_ids = stop_ids(recipe.model.path, *inputs.tokenizer);
+  if (inputs.config.vision)
+    for (const auto& token : inputs.config.vision->stop_tokens())
+      if (const auto id = inputs.tokenizer->id_of(token)) options_.stop_ids.push_back(*id);
   options_.vocab_limit = inputs.tokenizer->vocab_size();
   options_.all_logits = g.logits == LogitsKept::kAll;
   options_.compute_type = to_scalar_type(recipe.precision.compute);
@@ -110,6 +113,7 @@ Answer Answerer::answer_turn(const Example& prompt, KvCache& cache, std::vector<
   size_t kept = 0;
   const size_t limit = std::min({history.size(), prompt.ids.size() - 1, static_cast<size_t>(cache.length())});
   while (kept < limit && history[kept] == prompt.ids[kept]) ++kept;
+  if (!same_frequencies(inputs_.config.text.rope, cache.rope_length, static_cast<int64_t>(prompt.ids.size()))) kept = 0;
   std::vector<Example> rest(1);
   for (size_t i = 0; i < prompt.images.size(); ++i) {
     const auto begin = static_cast<size_t>(prompt.image_starts[i]),

@@ -45,7 +45,9 @@ ChatTemplate choose_template(const Recipe& recipe, Command command, const VlmCon
   // Alignment of a projector to a frozen language model: image, caption, newline (LLaVA's "plain").
   if (command == Command::kPretrain && recipe.freeze.language_model && config.vision)
     return ChatTemplate::named("plain", tokens);
-  return ChatTemplate::from_checkpoint(dir, "", tokens);
+  auto own = ChatTemplate::from_checkpoint(dir, "", tokens);
+  if (!own.empty() || !config.vision || config.vision->chat_template().empty()) return own;
+  return ChatTemplate::from_checkpoint(dir, config.vision->chat_template(), tokens);
 }
 
 /// Sides and limits that the recipe chooses over the processor's own.
@@ -205,7 +207,8 @@ AdapterConfig lora_config(const Recipe& recipe, VlmModel& model) {
 ImageProcessor choose_processor(const Recipe& recipe, const VlmConfig& config, bool dry_run) {
   const fs::path dir = tower_of(recipe).value_or(recipe.model.path);
   const bool has_file = fs::exists(dir / "preprocessor_config.json") || fs::exists(dir / "processor_config.json");
-  auto processor = dry_run && !has_file ? config.vision->default_processor() : ImageProcessor::load(dir);
+  const bool needs_file = !dry_run && !config.vision->has_own_processor();
+  auto processor = needs_file || has_file ? ImageProcessor::load(dir) : config.vision->default_processor();
   config.vision->adapt(processor, dir.string());
   if (processor.one_tile_in_company && recipe.data.embedding_cache)
     throw usage_error(

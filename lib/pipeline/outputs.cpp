@@ -17,7 +17,8 @@ namespace {
 
 constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.json",     "merges.txt",      "chat_template.jinja",   "chat_template.json",      "generation_config.json"};
+    "vocab.json",     "merges.txt",      "chat_template.jinja",   "chat_template.json",      "generation_config.json",
+    "qwen.tiktoken"};
 
 /// The folder under a temporary name until everything in it is written.
 class FolderInProgress {
@@ -125,9 +126,11 @@ void write_projector(VlmModel& model, const fs::path& dir) {
   const bool original = in_original_layout(model.config());
   std::map<std::string, Tensor> tensors;
   model.visit([&](const std::string& name, Tensor& tensor) {
+    constexpr std::string_view kModel = "model.";
     if (component_of(name) == Component::kProjector)
-      tensors[original ? model.config().published_name(name) : name.substr(std::string("model.").size())] =
-          tensor.detach();
+      tensors[original                   ? model.config().published_name(name)
+              : name.starts_with(kModel) ? name.substr(kModel.size())
+                                         : name] = tensor.detach();
   });
   if (original)
     write_torch_file(dir / "mm_projector.bin", tensors);
@@ -145,6 +148,9 @@ void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelPart
   export_weights(*parts.model, parts.sources, folder.path(), to_scalar_type(recipe.precision.parameters),
                  composed ? inputs.config.image_token_id + 1 : 0);
   for (const char* name : kTokenizerFiles) copy_if_there(source, folder.path(), name);
+  for (const auto& entry : fs::directory_iterator(source))  // the code of a model that transformers has none for
+    if (const auto name = entry.path().filename(); name.extension() == ".py")
+      copy_if_there(source, folder.path(), name.c_str());
   for (const char* name : {"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"})
     copy_if_there(composed ? fs::path(*recipe.model.vision_tower) : source, folder.path(), name);
   auto config = original   ? original_config(recipe, inputs)

@@ -125,8 +125,10 @@ int64_t most_images_packed(const Recipe& recipe, Command command, const InputPar
   if (most_of_a_sample == 0) return 0;
   const bool has_data = !recipe.data.train.empty() && !missing_data(recipe);
   const fs::path dir = recipe.model.path;
-  if (!has_data || !(fs::exists(dir / "tokenizer.json") || fs::exists(dir / "tokenizer.model")))
-    return row_tokens / parts.config.vision->image_tokens(largest_picture(parts));
+  constexpr const char* kTokenizers[] = {"tokenizer.json", "tokenizer.model", "qwen.tiktoken"};
+  const bool has_tokenizer = std::any_of(std::begin(kTokenizers), std::end(kTokenizers),
+                                         [&](const char* name) { return fs::exists(dir / name); });
+  if (!has_data || !has_tokenizer) return row_tokens / parts.config.vision->image_tokens(largest_picture(parts));
   constexpr int64_t kSamplesLookedAt = 2000;
   Recipe here = recipe;
   here.hardware = Hardware();

@@ -40,6 +40,13 @@ bool is_blank(std::string_view text) { return skip_space_right(text, 0) == text.
 
 }  // namespace
 
+bool is_box_mark(std::string_view content) {
+  constexpr std::string_view kMarks[] = {"<ref>",  "</ref>",  "<|object_ref_start|>", "<|object_ref_end|>",
+                                         "<box>",  "</box>",  "<|box_start|>",        "<|box_end|>",
+                                         "<quad>", "</quad>", "<|quad_start|>",       "<|quad_end|>"};
+  return std::find(std::begin(kMarks), std::end(kMarks), content) != std::end(kMarks);
+}
+
 void AddedTokenMatcher::add(std::string_view pattern, const AddedToken* token) {
   if (pattern.empty()) return;
   starts_[static_cast<unsigned char>(pattern[0])] = true;
@@ -83,6 +90,7 @@ std::vector<AddedTokenMatcher::Match> AddedTokenMatcher::find_all(const Labelled
     auto may_parse = [&](size_t end, const AddedToken& token) {
       if (rule == ParseRule::kEverywhere) return true;
       bool control = rule == ParseRule::kControlOnly;
+      if (control && token.box_mark) return true;
       for (size_t i = at; control && i < end; ++i) control = source.label_at(i) & kControlByte;
       return control || (!token.special && is_blank(token.content));
     };

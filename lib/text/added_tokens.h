@@ -19,13 +19,17 @@ struct AddedToken {
   bool rstrip = false;       ///< takes the white space behind it
   bool normalized = true;    ///< looked for in the normalized text
   bool special = false;      ///< left out by decode(skip_special)
+  bool box_mark = false;     ///< of a place in a picture: rows and people write it too
   std::string written = {};  ///< what it decodes to: the content, normalized when that is what is looked for
 };
+
+/// Whether it is one of Qwen-VL's marks around names and places of objects: "<box>", "<|box_start|>".
+bool is_box_mark(std::string_view content);
 
 /// Where added tokens may be parsed.
 enum class ParseRule {
   kEverywhere,   ///< as the reference does with one string
-  kControlOnly,  ///< inside bytes labelled as control
+  kControlOnly,  ///< inside bytes labelled as control; marks of boxes everywhere
   kNowhere,
 };
 

@@ -89,6 +89,21 @@ constexpr const char* kChatmlDirect = CONTENT_MACRO FIND_SYSTEM("Answer the ques
 {%- elif message.role == 'assistant' -%}{{ '<|im_start|>assistant\n' }}{{ content(message) }}{{ '<|im_end|>' }}
 )" REFUSE_OTHER_ROLES "{%- endfor -%}{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
 
+// The first Qwen-VL's chat format (qwen_generation_utils.py, and from_list_format of its tokenizer).
+constexpr const char* kQwenVl = CONTENT_MACRO FIND_SYSTEM("You are a helpful assistant.") R"(
+{{- '<|im_start|>system\n' + ns.system + '<|im_end|>\n' -}}
+{%- set ns.pictures = 0 -%}
+{%- for message in messages if message.role != 'system' -%}
+{{- '<|im_start|>' + message.role + '\n' -}}
+{%- for part in message.content -%}
+{%- if part.type == 'image' -%}{%- set ns.pictures = ns.pictures + 1 -%}
+{{- 'Picture ' ~ ns.pictures ~ ': ' ~ image_token ~ '\n' -}}
+{%- else -%}{{ part.text }}{%- endif -%}
+{%- endfor -%}
+{{- '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%})";
+
 // Stage 1: images, caption, newline; what the user says is left out.
 constexpr const char* kPlain = R"(
 {%- for message in messages -%}
@@ -107,6 +122,7 @@ const std::vector<BuiltinTemplate>& templates() {
       {"llava_mistral", kLlavaMistral},
       {"chatml", kChatml},
       {"chatml_direct", kChatmlDirect},
+      {"qwen_vl", kQwenVl},
       {"plain", kPlain, true},
   };
   return all;

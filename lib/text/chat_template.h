@@ -43,7 +43,7 @@ class ChatTemplate {
   static ChatTemplate from_checkpoint(const std::filesystem::path& dir, const std::string& override_name,
                                       const TemplateTokens& defaults = {});
 
-  /// Built-in: "vicuna_v1", "llava_llama_2", "llama-2", "mistral", "llava_mistral", "chatml", "chatml_direct", "plain"
+  /// Built-in: "vicuna_v1", "llava_llama_2", "llama-2", "mistral", "llava_mistral", "chatml", "chatml_direct", "qwen_vl", "plain"
   /// (and LLaVA's own spellings of these). Errors: input_error that lists the names.
   static ChatTemplate named(const std::string& name, const TemplateTokens& tokens = {});
 

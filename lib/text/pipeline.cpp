@@ -45,6 +45,7 @@ void cut_at_added(LabelledText text, const AddedTokenMatcher& matcher, ParseRule
 
 bool TokenizerPipeline::add_token(AddedToken token) {
   if (token.id < 0 || token.id > kMaxTokenId) return false;
+  token.box_mark = is_box_mark(token.content);
   auto [entry, is_new] = added_by_content_.try_emplace(token.content, nullptr);
   if (is_new) {
     added_.push_back(std::make_unique<AddedToken>());

@@ -10,8 +10,8 @@ inline constexpr int64_t kImageSlot = -200;
 
 enum class SpanKind {
   kControl,  ///< written by the template: added tokens in it are parsed
-  kText,     ///< user or system text: control tokens typed here stay text
-  kAnswer,   ///< assistant text: trained, and control tokens typed here stay text
+  kText,     ///< user or system text: control tokens typed here stay text, but marks of boxes
+  kAnswer,   ///< assistant text: trained, and control tokens as above
   kImage,    ///< one image slot; the text is empty
 };
 

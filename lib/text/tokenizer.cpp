@@ -164,6 +164,11 @@ bool Tokenizer::is_special(int64_t id) const {
   return added && added->special;
 }
 
+bool Tokenizer::is_box_mark(int64_t id) const {
+  const auto* added = pipeline_->added_token(id);
+  return added && added->box_mark;
+}
+
 int64_t Tokenizer::vocab_size() const { return pipeline_->vocab_size(); }
 
 namespace {
@@ -190,7 +195,8 @@ StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 std::string StreamDecoder::push(int64_t id) {
   std::string out;
   const auto* token = tokenizer_->pipeline_->token_of(id);
-  if (token && !(skip_special_ && tokenizer_->is_special(id))) stream_->push(*token, out);
+  const bool skipped = skip_special_ && tokenizer_->is_special(id) && !tokenizer_->is_box_mark(id);
+  if (token && !skipped) stream_->push(*token, out);
   return out;
 }
 

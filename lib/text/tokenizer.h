@@ -43,7 +43,7 @@ class Tokenizer {
   std::vector<int64_t> encode(std::string_view text, bool parse_added_tokens) const;
 
   /// Encodes the spans as one string; images split it as an added token would. Added tokens are parsed inside control
-  /// text only. A token is trained when any byte of it comes from an answer, or when it is the added token that follows
+  /// text only, marks of boxes everywhere. A token is trained when any byte of it comes from an answer, or when it is the added token that follows
   /// an answer in the template's text (white space between the two is not trained).
   Encoding encode_prompt(const std::vector<PromptSpan>& spans, const PromptOptions& options) const;
   Encoding encode_prompt(const std::vector<PromptSpan>& spans, bool add_bos) const;
@@ -59,6 +59,7 @@ class Tokenizer {
   /// The token as the vocabulary writes it ("" for an unknown id).
   std::string token_of(int64_t id) const;
   bool is_special(int64_t id) const;
+  bool is_box_mark(int64_t id) const;
   /// 1 + the largest id. A model may have more rows; those are never sampled.
   int64_t vocab_size() const;
 
@@ -76,7 +77,8 @@ class Tokenizer {
   std::unique_ptr<TokenizerPipeline> pipeline_;
 };
 
-/// Decodes ids one by one; the pieces put together equal decode(). Only whole UTF-8 characters come out.
+/// Decodes ids one by one; the pieces put together equal decode(), but that marks of boxes are never left out. Only whole
+/// UTF-8 characters come out.
 class StreamDecoder {
  public:
   explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special = true);

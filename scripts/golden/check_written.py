@@ -15,6 +15,7 @@ from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
+import qwen_vl_reference
 from tiny import ROOT, inputs_of, json, made_whole
 
 TOLERANCE = 1e-4
@@ -22,7 +23,10 @@ UNUSED = "vision_tower.encoder.layers.2."      # vlmtune does not load layers be
 
 
 def load(folder):
-    cls = AutoModelForImageTextToText if "vision_config" in json.loads((folder / "config.json").read_text()) else AutoModelForCausalLM
+    config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] == "qwen":
+        return qwen_vl_reference.Module.load(folder)
+    cls = AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
     model, info = cls.from_pretrained(folder, output_loading_info=True, dtype=torch.float32, device_map="cpu")
     problems = {k: sorted(v) for k, v in info.items() if v}
     assert not problems, problems

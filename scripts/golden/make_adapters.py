@@ -10,6 +10,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
+import qwen_vl_reference
 from tiny import ROOT, case_folder, file_key, generator, inputs_of, write_golden
 
 warnings.filterwarnings("ignore", message="Could not find a config file")      # base paths are relative to the adapter
@@ -36,6 +37,8 @@ CASES = {   # case: (base model, LoraConfig fields)
     "qwen2-vl-vision": ("qwen2-vl", dict(target_modules=r".*visual\.blocks.*\.(qkv|proj|fc1)")),
     "qwen2.5-vl": ("qwen2.5-vl", dict(target_modules=LANGUAGE, modules_to_save=["merger"])),
     "qwen3-vl": ("qwen3-vl", dict(target_modules=LANGUAGE, modules_to_save=["merger", "deepstack_merger_list.0", "deepstack_merger_list.1"])),
+    "qwen-vl": ("qwen-vl", dict(target_modules=["c_attn", "attn.c_proj", "w1", "w2"], modules_to_save=["attn_pool"])),
+    "qwen-vl-vision": ("qwen-vl", dict(target_modules=r".*visual\.transformer.*\.(in_proj|out_proj|c_fc)")),
     "text": ("llama", dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"])),
 }
 
@@ -72,11 +75,17 @@ def save_adapter(model, folder, base):
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
+def load_model(folder):
+    config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] == "qwen":
+        return qwen_vl_reference.Module.load(folder)
+    return (AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM).from_pretrained(folder)
+
+
 def load_base(base):
     folder = ROOT / "models" / base
     golden = load_file(folder / "golden.safetensors")
-    cls = AutoModelForImageTextToText if "pixel_values" in golden else AutoModelForCausalLM
-    return cls.from_pretrained(folder), inputs_of(golden) | {"labels": golden["labels"]}, load_file(folder / "model.safetensors")
+    return load_model(folder), inputs_of(golden) | {"labels": golden["labels"]}, load_file(folder / "model.safetensors")
 
 
 def make(case, base, fields):

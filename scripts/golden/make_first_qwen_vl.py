@@ -1,4 +1,4 @@
-"""models/qwen-vl: the first Qwen-VL by qwen_vl_reference.py."""
+"""models/qwen-vl: the first Qwen-VL by qwen_vl_reference.py; micro-batches for its training."""
 import json
 
 import torch
@@ -67,6 +67,15 @@ def rows(key, *segments):
     return made
 
 
+def micro_batches(plans):
+    for index, plan in enumerate(plans):
+        made = rows(f"{CASE}/micro-batch {index}", *plan)
+        batch = made.batch()
+        count = sum(kind == "i" for row in plan for kind, _ in row)
+        noise = torch.randn((count, 3, SIZE, SIZE), generator=generator(CASE, "pixels", index))
+        yield batch | (dict(pixel_values=noise) if count else {})
+
+
 def pixels():
     """torchvision's transforms, which the published code uses."""
     clip = CLIPImageProcessorPil(size={"height": SIZE, "width": SIZE}, do_center_crop=False)
@@ -112,4 +121,5 @@ def main():
         "generate": [entry | {"images": u} for entry, u in zip(found, used)], "generate_beyond": [beyond[0] | {"images": [0]}]})
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -9,10 +9,11 @@ import torch
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModelForImageTextToText, get_scheduler
+from transformers import get_scheduler
 from transformers.trainer_pt_utils import get_parameter_names
 
-from make_adapters import LANGUAGE, adapter_key, save_adapter, seeded_adapter
+from make_adapters import LANGUAGE, adapter_key, load_model, save_adapter, seeded_adapter
+import make_first_qwen_vl
 import make_qwen_vl
 from make_llava import N, pixels
 from tiny import (ROOT, SEED, VERSIONS, Rows, case_folder, file_key, from_8bit, mm_types, nearest_8bit, write_golden,
@@ -32,27 +33,38 @@ CASES = {
     "projector": dict(trained=["multi_modal_projector"], weight_decay=0.0),
     "components": dict(trained=TUNED + ["vision_tower"], schedule="linear",
                        rates={"vision_tower": 2e-4, "multi_modal_projector": 2e-3}),
-} | {f"{base}-{kind}": settings | dict(base=base, micro_batches=f"training/{base}") for base in ("qwen2-vl", "qwen2.5-vl", "qwen3-vl")
-     for kind, settings in (
+} | {f"{base}-{kind}": settings | dict(base=base, micro_batches=f"training/{base}")
+     for base in ("qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen-vl") for kind, settings in (
     ("lora", dict(lora=True)), ("qlora", dict(lora=True, quantized="nf4")),
     ("components", dict(trained=TUNED + ["vision_tower"], schedule="linear",
                         rates={"vision_tower": 2e-4, "multi_modal_projector": 2e-3})))}
-PROJECTOR = {"qwen2-vl": ["merger"], "qwen2.5-vl": ["merger"],
+PROJECTOR = {"qwen2-vl": ["merger"], "qwen2.5-vl": ["merger"], "qwen-vl": ["attn_pool"],
              "qwen3-vl": ["merger", "deepstack_merger_list.0", "deepstack_merger_list.1"]}      # as PEFT names it; others: multi_modal_projector
-# Trainer.get_decay_parameter_names, and the RMS norms of Qwen2.5-VL's tower, which it does not know by their names
-NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)(?:norm[0-9]*|ln_q)(?:$|\.)", r"_norm(?:$|\.)"]
+TARGETS = {"qwen-vl": r".*\.h\..*\.(c_attn|c_proj|w1|w2)"}
+# Trainer.get_decay_parameter_names, and the norms of the Qwen-VLs, which it does not know by their names
+NO_DECAY = [r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)(?:norm[0-9]*|ln_[a-z0-9]+)(?:$|\.)", r"_norm(?:$|\.)"]
 
 
-def micro_batches():
+def plans(image_tokens):
     """Six micro-batches of two rows; number i of the run uses i % 6. The third holds no picture, the fifth few labels."""
-    image, two = ("i", N), [("i", N), ("i", N)]
-    plans = [[[("t", 3), image, ("t", 2), ("a", 4)], [("t", 6), ("a", 5)]],
-             [[*two, ("t", 3), ("a", 6)], [("t", 4), ("a", 1)]],
-             [[("t", 5), ("a", 7)], [("t", 2), ("a", 3), ("t", 2), ("a", 2)]],
-             [[image, ("t", 2), ("a", 5)], [("t", 7), image, ("t", 1), ("a", 3)]],
-             [[("t", 2), image, ("t", 4), ("a", 1)], [("t", 4), ("a", 3)]],
-             [[("t", 3), ("a", 8)], [("t", 1), image, ("t", 1), image, ("a", 4)]]]
-    for index, plan in enumerate(plans):
+    image = ("i", image_tokens)
+    two = [image, image]
+    return [[[("t", 3), image, ("t", 2), ("a", 4)], [("t", 6), ("a", 5)]],
+            [[*two, ("t", 3), ("a", 6)], [("t", 4), ("a", 1)]],
+            [[("t", 5), ("a", 7)], [("t", 2), ("a", 3), ("t", 2), ("a", 2)]],
+            [[image, ("t", 2), ("a", 5)], [("t", 7), image, ("t", 1), ("a", 3)]],
+            [[("t", 2), image, ("t", 4), ("a", 1)], [("t", 4), ("a", 3)]],
+            [[("t", 3), ("a", 8)], [("t", 1), image, ("t", 1), image, ("a", 4)]]]
+
+
+def micro_batches(base):
+    if base == "qwen-vl":
+        yield from make_first_qwen_vl.micro_batches(plans(make_first_qwen_vl.QUERIES))
+        return
+    if base in make_qwen_vl.CASES:
+        yield from make_qwen_vl.micro_batches(base)
+        return
+    for index, plan in enumerate(plans(N)):
         rows = Rows(f"micro-batch {index}")
         for row in plan:
             rows.add(*row)
@@ -62,8 +74,9 @@ def micro_batches():
 
 
 def component(name):
-    """Of a parameter; Qwen-VL's merger is the projector, the rest of `visual` the tower."""
-    name = re.sub(r"visual\.(merger|deepstack_merger_list)\.", "multi_modal_projector.", name).replace("visual.", "vision_tower.")
+    """Of a parameter; Qwen-VL's merger or resampler is the projector, the rest of `visual` the tower."""
+    name = re.sub(r"visual\.(merger|deepstack_merger_list|attn_pool)\.", "multi_modal_projector.", name).replace("visual.", "vision_tower.")
+    name = re.sub(r"transformer\.(?=wte|h\.|ln_f)", "language_model.", name)
     return next(c for c in ("language_model", "lm_head", "multi_modal_projector", "vision_tower") if re.search(rf"(^|\.){c}\.", name))
 
 
@@ -114,7 +127,7 @@ def train(model, settings, batches, on_gradients=lambda step: None):
 def quantize_language_model(model, kind):
     """Its linear layers hold what bitsandbytes keeps of them; the head stays whole, as BitsAndBytesConfig leaves it."""
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and "language_model." in name:
+        if isinstance(module, nn.Linear) and re.search(r"language_model\.|transformer\.h\.", name):
             codes, state = bitsandbytes.quantize_4bit(module.weight.data, blocksize=64, compress_statistics=False, quant_type=kind)
             # By hand: bitsandbytes 0.50.2 mixes up the blocks on the CPU when a row is shorter than one.
             numbers, offset = bitsandbytes.create_dynamic_map(), state.absmax.mean()
@@ -123,15 +136,20 @@ def quantize_language_model(model, kind):
             module.weight.data = (values.view(-1, 64) * absmax.view(-1, 1)).view_as(module.weight)
 
 
+def named_gradients(tensors):
+    return ((name.removeprefix("step0.grad."), values) for name, values in tensors.items() if name.startswith("step0.grad."))
+
+
 def make(case, settings, batches):
     folder = case_folder("training", case)
     base = ROOT / "models" / settings["base"]
     keys = load_file(base / "model.safetensors")
-    model = AutoModelForImageTextToText.from_pretrained(base)
+    model = load_model(base)
     if settings.get("lora"):
-        lora = LoraConfig(r=4, lora_alpha=8, target_modules=LANGUAGE, modules_to_save=PROJECTOR.get(settings["base"], ["multi_modal_projector"]))
+        lora = LoraConfig(r=4, lora_alpha=8, target_modules=TARGETS.get(settings["base"], LANGUAGE),
+                          modules_to_save=PROJECTOR.get(settings["base"], ["multi_modal_projector"]))
         save_adapter(seeded_adapter(model, lora, "lora"), folder / "init", settings["base"])
-        model = AutoModelForImageTextToText.from_pretrained(base)
+        model = load_model(base)
         if settings.get("quantized"):
             quantize_language_model(model, settings["quantized"])
         model = PeftModel.from_pretrained(model, folder / "init", is_trainable=True)
@@ -157,6 +175,8 @@ def make(case, settings, batches):
     norm = math.sqrt(sum(g.square().sum().item() for g in tensors.values()))
     facts["no_grad"] = sorted(n for n in trained if f"step0.grad.{n}" not in tensors)
     facts["noise_grad"] = sorted(n for n in trained if n not in facts["no_grad"] and tensors[f"step0.grad.{n}"].norm() < 1e-6 * norm)
+    if rows := {n: (g.abs() < 1e-6 * norm).nonzero().flatten().tolist() for n, g in named_gradients(tensors) if re.search(r"in_proj[._]bias$", n)}:
+        facts["noise_rows"] = rows      # of keys, whose bias cancels in a softmax
     if not settings.get("lora"):
         tensors |= {f"final.{n}": p for n, p in trained.items()}
     write_golden(folder, tensors, facts)
@@ -186,7 +206,7 @@ def main():
         settings = DEFAULTS | settings
         place = settings.get("micro_batches", "training")
         if place not in made:
-            made[place] = list(micro_batches() if place == "training" else make_qwen_vl.micro_batches(settings["base"]))
+            made[place] = list(micro_batches(settings["base"]))
             (ROOT / place).mkdir(exist_ok=True)
             save_file({f"{i}.{k}": v for i, b in enumerate(made[place]) for k, v in b.items()}, ROOT / place / "micro_batches.safetensors",
                       metadata={"format": "pt"})

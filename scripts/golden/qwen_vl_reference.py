@@ -1,12 +1,16 @@
 """Qwen-VL (the first one) in plain torch, from its published description: transformers has no class for it.
 
-Weights are a dictionary by the names of the published checkpoints. `training` matters beside dropout: dynamic NTK and the logarithmic
+Weights are a dictionary by the names of the published checkpoints; Module holds them as modules of these names, for PEFT and optimizers. `training` matters beside dropout: dynamic NTK and the logarithmic
 scale of the queries are for inference only. check() compares the parts with torch's and transformers' own.
 """
+import json
 import math
 from types import SimpleNamespace
 
 import torch
+from peft.tuners.lora import LoraLayer
+from peft.utils.other import ModulesToSaveWrapper
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
@@ -177,6 +181,55 @@ class QwenVL:
             sequence = torch.cat([sequence, scores[-1].argmax(-1, keepdim=True)], 1)
             mask = F.pad(mask, (0, 1), value=1)
         return SimpleNamespace(sequences=sequence, scores=scores)
+
+
+LINEAR = ("c_attn", "c_proj", "w1", "w2", "lm_head", "in_proj", "out_proj", "c_fc", "kv_proj")
+
+
+class Module(nn.Module):
+    """Linear layers and whole modules that PEFT replaces count: the weights are those that their layers act with."""
+
+    def __init__(self, config, weights):
+        super().__init__()
+        self.config = config
+        for name, values in weights.items():
+            *path, leaf = name.split(".")
+            module = self
+            for part in path:
+                if part not in module._modules:
+                    module.add_module(part, nn.Linear(*reversed(weights[name.rsplit(".", 1)[0] + ".weight"].shape), leaf == "bias")
+                                      if part in LINEAR else nn.Module())
+                module = module._modules[part]
+            setattr(module, leaf, nn.Parameter(values.detach().clone()))
+        self.eval()
+
+    @classmethod
+    def load(cls, folder):
+        """Errors: AssertionError when a tensor is missing, unknown or of another shape."""
+        config, weights = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+        assert {name: tuple(values.shape) for name, values in weights.items()} == dict(shapes(config))
+        return cls(config, weights)
+
+    def acting(self, module, prefix=""):
+        if isinstance(module, LoraLayer):
+            base = module.get_base_layer()
+            yield prefix + "weight", base.weight + module.get_delta_weight("default")
+            if base.bias is not None:
+                yield prefix + "bias", base.bias
+            return
+        if isinstance(module, ModulesToSaveWrapper):
+            module = module.modules_to_save["default"]
+        yield from ((prefix + name, p) for name, p in module.named_parameters(recurse=False))
+        for name, child in module.named_children():
+            yield from self.acting(child, f"{prefix}{name}.")
+
+    def forward(self, labels=None, num_items_in_batch=None, **batch):
+        model = QwenVL(self.config, dict(self.acting(self)))
+        model.training = self.training
+        out = model(labels=labels, **batch)
+        if num_items_in_batch is not None:
+            out.loss = out.loss * (labels[:, 1:] != -100).sum() / num_items_in_batch
+        return out
 
 
 def shapes(config):

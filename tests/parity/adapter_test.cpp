@@ -152,7 +152,8 @@ TEST(OriginalAdapter, IsTheSameAdapter) {
 INSTANTIATE_TEST_SUITE_P(Goldens, Adapter,
                          testing::Values("list", "regex-projector", "regex-projector-old", "patterns", "rslora", "head",
                                          "embeddings-and-head", "all-linear", "vision", "layers", "siglip-qwen2",
-                                         "qwen2-vl", "qwen2-vl-vision", "qwen2.5-vl", "qwen3-vl", "text"),
+                                         "qwen2-vl", "qwen2-vl-vision", "qwen2.5-vl", "qwen3-vl", "qwen-vl",
+                                         "qwen-vl-vision", "text"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace_if(

@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, Family,
                          testing::Values("llava-onevision-siglip-qwen2", "llava-clip-llama", "llava-siglip-qwen2",
                                          "llava-layers-mistral", "llava-layers-default", "llava-next-clip-mistral",
                                          "llava-next-siglip-qwen2", "qwen2-vl", "qwen2-vl-tied", "qwen2.5-vl",
-                                         "qwen3-vl"),
+                                         "qwen3-vl", "qwen-vl"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace_if(

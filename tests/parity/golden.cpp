@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "lib/base/files.h"
 #include "lib/models/qwen_vl/config.h"
@@ -46,6 +47,10 @@ std::vector<double> Golden::numbers(const std::string& key) const {
 std::vector<int64_t> Golden::integers(const std::string& key) const {
   const auto& value = json_->value.at(key);
   return value.is_array() ? value.get<std::vector<int64_t>>() : std::vector<int64_t>{value.get<int64_t>()};
+}
+
+std::map<std::string, std::vector<int64_t>> Golden::lists(const std::string& key) const {
+  return json_->value.value(key, std::map<std::string, std::vector<int64_t>>{});
 }
 
 std::vector<GenerateCase> Golden::generate(const std::string& key) const {
@@ -136,8 +141,23 @@ ImageInputs read_images(const Golden& golden, const VlmConfig& config, const std
   return images;
 }
 
+Tensor with_slots(const Tensor& ids, const VlmConfig& config) {
+  if (config.model_type != "qwen") return ids;
+  const int64_t start = config.image_token_id - 2, end = start + 1;
+  const auto slots = ids.clone();
+  for (auto row : slots.split(1)) {
+    bool inside = false;
+    for (int64_t& id : std::span(row.data_ptr<int64_t>(), static_cast<size_t>(row.numel()))) {
+      if (id == end) inside = false;
+      if (inside) id = config.image_token_id;
+      if (id == start) inside = true;
+    }
+  }
+  return slots;
+}
+
 Batch read_batch(const Golden& golden, const VlmConfig& config, const std::string& prefix) {
-  Batch batch{golden.tensor(prefix + "input_ids"),
+  Batch batch{with_slots(golden.tensor(prefix + "input_ids"), config),
               golden.tensor(prefix + "attention_mask"),
               golden.tensor(prefix + "labels"),
               {}};
@@ -244,6 +264,7 @@ std::vector<std::vector<int64_t>> greedy(const VlmModel& model, const Golden& go
     padding.push_back(longest - length);
     pictures.insert(pictures.end(), prompt.images.begin(), prompt.images.end());
   }
+  ids = with_slots(ids, model.config());
   KvCache cache(model.config().text.num_hidden_layers);
   std::vector<std::vector<int64_t>> answers(prompts.size());
   std::vector<bool> done(prompts.size());

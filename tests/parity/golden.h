@@ -40,6 +40,8 @@ class Golden {
   std::vector<std::string> texts(const std::string& key) const;
   std::vector<int64_t> integers(const std::string& key) const;
   std::vector<double> numbers(const std::string& key) const;
+  /// {name: list}; empty when the key is not there.
+  std::map<std::string, std::vector<int64_t>> lists(const std::string& key) const;
   std::vector<GenerateCase> generate(const std::string& key) const;
   bool has_tensor(const std::string& name) const { return tensors_->has(name); }
   Tensor tensor(const std::string& name) const { return tensors_->view(name).clone(); }
@@ -61,6 +63,9 @@ struct Batch {
 /// Model `models/<name>`, or `parts` of it; see load_weights.
 std::unique_ptr<VlmModel> load_model(const fs::path& dir, const WeightOptions& options = {});
 WeightOptions train_everything();
+
+/// The first Qwen-VL's reference lets the bytes of a path and padding stand at a picture's slots: here are the slots.
+Tensor with_slots(const Tensor& ids, const VlmConfig& config);
 
 Batch read_batch(const Golden& golden, const VlmConfig& config, const std::string& prefix = "");
 /// The pictures of these rows of pixel_values, padding tiles left out.

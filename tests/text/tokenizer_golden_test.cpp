@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lib/text/chat_template.h"
 #include "lib/text/tokenizer.h"
 
 namespace vlmtune {
@@ -106,6 +107,40 @@ TEST(Tiktoken, IdsAndDecodingsEqualTheReference) {
     const auto ids = one.at("ids").get<std::vector<int64_t>>();
     EXPECT_EQ(tokenizer->decode(ids, false), one.at("decoded").get<std::string>());
     EXPECT_EQ(tokenizer->decode(ids, true), one.at("skipped").get<std::string>());
+  }
+}
+
+/// A turn as rows hold it: "Picture 1: <img>path</img>\n" is a picture.
+Message message_of(const std::string& role, const std::string& text) {
+  Message message{role, {}};
+  const auto end = text.find("</img>\n");
+  if (end != std::string::npos) message.parts.push_back({MessagePart::Kind::kImage, ""});
+  message.parts.push_back({MessagePart::Kind::kText, end == std::string::npos ? text : text.substr(end + 7)});
+  return message;
+}
+
+TEST(FirstQwenVl, PromptsEqualTheReference) {
+  const auto folder = fs::path(VLMTUNE_TEST_DATA) / "golden/text/tiktoken/qwen";
+  const auto tokenizer = Tokenizer::load(folder);
+  const auto golden = read_json(folder / "cases.json");
+  const auto start = *tokenizer->id_of("<img>"), end = *tokenizer->id_of("</img>");
+  const auto chat_template =
+      ChatTemplate::named("qwen_vl", {.image_token = "<imgpad>", .image_before = "<img>", .image_after = "</img>"});
+  for (const auto& chat : golden.at("chats")) {
+    const bool is_sample = chat.at("prompt").is_null();  // its beginning is a prompt
+    auto expected = chat.at(is_sample ? "ids" : "prompt").get<std::vector<int64_t>>();
+    const auto turns = chat.at("turns").get<std::vector<std::string>>();
+    std::vector<Message> messages{message_of("system", chat.at("system"))};
+    for (size_t i = 0; i < (is_sample ? 1 : turns.size()); ++i)
+      messages.push_back(message_of(i % 2 == 0 ? "user" : "assistant", turns[i]));
+    if (const auto at = std::find(expected.begin(), expected.end(), start); at != expected.end()) {
+      *std::next(at) = kImageSlot;  // one slot stands for the picture's 256
+      expected.erase(at + 2, std::find(at, expected.end(), end));
+    }
+    const auto found = tokenizer->encode_prompt(chat_template.render(messages, true), false).ids;
+    ASSERT_LE(found.size(), expected.size());
+    if (is_sample) expected.resize(found.size());
+    EXPECT_EQ(found, expected) << chat.at("turns").dump();
   }
 }
 

@@ -4,12 +4,21 @@
 #include <string>
 #include <vector>
 
-#include "lib/nn/activation.h"
+#include "lib/nn/mlp.h"
 #include "lib/nn/rope.h"
 
 namespace vlmtune {
 
 class ConfigReader;
+
+/// What a family calls the parts of its decoder.
+struct DecoderNames {
+  std::string prefix = {};  ///< of every name; empty: "model.", or "model.language_model." beside a vision part
+  std::string embed_tokens = "embed_tokens", layers = "layers", norm = "norm", input_layernorm = "input_layernorm",
+              post_attention_layernorm = "post_attention_layernorm", self_attn = "self_attn", o_proj = "o_proj";
+  std::string fused_qkv = {};  ///< one layer in place of q_proj, k_proj and v_proj; empty: those three
+  GatedMlpNames mlp = {};
+};
 
 struct DecoderConfig {
   std::string model_type;  ///< "llama", "mistral", "qwen2", "qwen3", "qwen2_vl"...
@@ -24,6 +33,8 @@ struct DecoderConfig {
   RopeOptions rope;
   int64_t sliding_window = 0;          ///< 0: none
   std::vector<bool> layer_is_sliding;  ///< one per layer
+  int64_t query_log_base = 0;  ///< when not training, queries grow logarithmically beyond so many tokens; 0: never
+  DecoderNames names;
 };
 
 /// Reads a text config with the defaults that transformers gives to the model type, which is `fallback_type` where the

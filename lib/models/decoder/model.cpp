@@ -1,10 +1,25 @@
 #include "lib/models/decoder/model.h"
 
+#include "lib/base/errors.h"
 #include "lib/memory/scope.h"
 #include "lib/memory/transfer.h"
 #include "lib/nn/residual_block.h"
 
 namespace vlmtune {
+namespace {
+
+/// The length by which frequencies are chosen. The first Qwen's are those of its training there, and a prompt's stay for all
+/// that follows it.
+int64_t rope_length(const RopeOptions& rope, const DecoderCall& call) {
+  const int64_t longest = call.positions.max().item<int64_t>() + 1;
+  if (rope.type != "doubling") return longest;
+  if (call.training) return rope.original_max_position_embeddings;
+  if (call.cache == nullptr) return longest;
+  if (call.cache->length() == 0) call.cache->rope_length = longest;
+  return call.cache->rope_length;
+}
+
+}  // namespace
 
 Decoder::Decoder(const DecoderConfig& c)
     : embed_tokens(declared({c.vocab_size, c.hidden_size})), config_(c), norm_(c.hidden_size, c.rms_norm_eps) {
@@ -17,7 +32,10 @@ Decoder::Decoder(const DecoderConfig& c)
                                   .head_dim = c.head_dim,
                                   .qkv_bias = c.qkv_bias,
                                   .output_bias = c.output_bias,
-                                  .qk_norm_eps = c.qk_norm ? c.rms_norm_eps : 0}),
+                                  .qk_norm_eps = c.qk_norm ? c.rms_norm_eps : 0,
+                                  .output_name = c.names.o_proj,
+                                  .fused = c.names.fused_qkv.empty() ? FusedQkv::kNone : FusedQkv::kByPart,
+                                  .fused_name = c.names.fused_qkv}),
                        GatedMlp(c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation),
                        c.layer_is_sliding[static_cast<size_t>(i)]});
   }
@@ -33,8 +51,9 @@ Tensor Decoder::embed(const Tensor& ids, torch::ScalarType type) const {
 Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
   const MemoryScope scope(MemoryCategory::kActivations);
   const int64_t tokens = x.size(1), past = call.cache != nullptr ? call.cache->length() : 0;
-  const int64_t longest = call.positions.max().item<int64_t>() + 1;
-  const auto rope = rope_tables(config_.rope, call.positions, longest, x.options());
+  auto rope = rope_tables(config_.rope, call.positions, rope_length(config_.rope, call), x.options());
+  if (config_.query_log_base > 0 && !call.training)
+    rope.query_scale = logarithmic_query_scale(config_.query_log_base, past, tokens, x.options());
   const auto mask_of = [&](int64_t window) {
     return call.first_keys.defined() ? packed_mask(call.first_keys, window, x.device())
                                      : decoder_mask(tokens, past, call.left_padding, window, x.options());
@@ -61,22 +80,23 @@ Tensor Decoder::forward(Tensor x, const DecoderCall& call) const {
 }
 
 void Decoder::visit(const std::string& prefix, const TensorVisitor& visitor) {
-  visitor(prefix + "embed_tokens.weight", embed_tokens);
+  const auto& names = config_.names;
+  visitor(prefix + names.embed_tokens + ".weight", embed_tokens);
   visit_linears(prefix, [&](const std::string& name, Linear& linear) { linear.visit(name, visitor); });
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto layer = prefix + "layers." + std::to_string(i);
-    layers_[i].self_attn.visit_norms(layer + ".self_attn", visitor);
-    layers_[i].input_layernorm.visit(layer + ".input_layernorm", visitor);
-    layers_[i].post_attention_layernorm.visit(layer + ".post_attention_layernorm", visitor);
+    const auto layer = fmt::format("{}{}.{}.", prefix, names.layers, i);
+    layers_[i].self_attn.visit_norms(layer + names.self_attn, visitor);
+    layers_[i].input_layernorm.visit(layer + names.input_layernorm, visitor);
+    layers_[i].post_attention_layernorm.visit(layer + names.post_attention_layernorm, visitor);
   }
-  norm_.visit(prefix + "norm", visitor);
+  norm_.visit(prefix + names.norm, visitor);
 }
 
 void Decoder::visit_linears(const std::string& prefix, const LinearVisitor& visitor) {
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto layer = prefix + "layers." + std::to_string(i);
-    layers_[i].self_attn.visit_linears(layer + ".self_attn", visitor);
-    layers_[i].mlp.visit_linears(layer + ".mlp", visitor);
+    const auto layer = fmt::format("{}{}.{}.", prefix, config_.names.layers, i);
+    layers_[i].self_attn.visit_linears(layer + config_.names.self_attn, visitor);
+    layers_[i].mlp.visit_linears(layer + "mlp", visitor, config_.names.mlp);
   }
 }
 

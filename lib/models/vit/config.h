@@ -1,4 +1,4 @@
-// Configuration of the vision transformers that serve as towers: CLIP, SigLIP and DINOv2.
+// Configuration of the vision transformers that serve as towers: CLIP, SigLIP, DINOv2 and the first Qwen-VL's.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,6 +13,7 @@ class ConfigReader;
 struct VitConfig {
   bool siglip = false;  ///< no class token and no norm before the blocks; the patch projection has a bias
   bool dinov2 = false;  ///< no norm before the blocks but one behind them, scaled branches, a bias as SigLIP's
+  bool bigg = false;    ///< OpenCLIP's ViT-bigG as Qwen-VL has it: no class token, fused projections
   int64_t hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0, num_attention_heads = 0;
   int64_t num_channels = 3, image_size = 0, patch_size = 0;
   int64_t stored_side =
@@ -20,10 +21,11 @@ struct VitConfig {
   double layer_norm_eps = 1e-5;
   Activation activation = Activation::kQuickGelu;
 
+  bool has_class_token() const { return !siglip && !bigg; }
   int64_t patches_per_side() const { return image_size / patch_size; }
   int64_t num_positions() const {
     const int64_t side = stored_side > 0 ? stored_side : patches_per_side();
-    return side * side + (siglip ? 0 : 1);
+    return side * side + (has_class_token() ? 1 : 0);
   }
 };
 

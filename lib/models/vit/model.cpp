@@ -1,5 +1,8 @@
 #include "lib/models/vit/model.h"
 
+#include <cmath>
+#include <span>
+
 #include "kernels/linear.h"
 #include "lib/base/errors.h"
 #include "lib/memory/scope.h"
@@ -8,21 +11,34 @@
 namespace vlmtune {
 namespace {
 
-/// DINOv2's names for the parts that are CLIP's too.
-std::string dinov2_name(std::string name) {
-  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-      {"embeddings.class_embedding", "embeddings.cls_token"},
-      {"embeddings.patch_embedding.", "embeddings.patch_embeddings.projection."},
-      {"embeddings.position_embedding.weight", "embeddings.position_embeddings"},
-      {"encoder.layers.", "encoder.layer."},
-      {".layer_norm1", ".norm1"},
-      {".layer_norm2", ".norm2"},
-      {".self_attn.q_proj", ".attention.attention.query"},
-      {".self_attn.k_proj", ".attention.attention.key"},
-      {".self_attn.v_proj", ".attention.attention.value"},
-      {".self_attn.out_proj", ".attention.output.dense"},
-  };
-  for (const auto& [from, to] : kNames)
+// Names for the parts that are CLIP's too.
+constexpr std::pair<std::string_view, std::string_view> kDinov2Names[] = {
+    {"embeddings.class_embedding", "embeddings.cls_token"},
+    {"embeddings.patch_embedding.", "embeddings.patch_embeddings.projection."},
+    {"embeddings.position_embedding.weight", "embeddings.position_embeddings"},
+    {"encoder.layers.", "encoder.layer."},
+    {".layer_norm1", ".norm1"},
+    {".layer_norm2", ".norm2"},
+    {".self_attn.q_proj", ".attention.attention.query"},
+    {".self_attn.k_proj", ".attention.attention.key"},
+    {".self_attn.v_proj", ".attention.attention.value"},
+    {".self_attn.out_proj", ".attention.output.dense"},
+};
+constexpr std::pair<std::string_view, std::string_view> kBiggNames[] = {
+    {"embeddings.patch_embedding.", "conv1."},
+    {"embeddings.position_embedding.weight", "positional_embedding"},
+    {"pre_layrnorm", "ln_pre"},
+    {"encoder.layers.", "transformer.resblocks."},
+    {".layer_norm1", ".ln_1"},
+    {".layer_norm2", ".ln_2"},
+    {".self_attn.", ".attn."},
+    {".mlp.fc1", ".mlp.c_fc"},
+    {".mlp.fc2", ".mlp.c_proj"},
+};
+
+std::string own_name(std::string name, const VitConfig& config) {
+  using Names = std::span<const std::pair<std::string_view, std::string_view>>;
+  for (const auto& [from, to] : config.dinov2 ? Names(kDinov2Names) : config.bigg ? Names(kBiggNames) : Names())
     if (const auto at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
   return name;
 }
@@ -32,6 +48,14 @@ Tensor scaled(const Tensor& branch, const Tensor& scale) {
 }
 
 }  // namespace
+
+Tensor resized_positions(const Tensor& table, int64_t side) {
+  const auto stored = static_cast<int64_t>(std::lround(std::sqrt(table.size(0))));
+  if (stored == side) return table;
+  const auto grid = table.view({1, stored, stored, -1}).permute({0, 3, 1, 2}).to(torch::kFloat);
+  const auto resized = at::upsample_bicubic2d(grid, {side, side}, /*align_corners=*/false);
+  return resized.permute({0, 2, 3, 1}).reshape({side * side, -1}).to(table.scalar_type());
+}
 
 Vit::Vit(const VitConfig& c, int64_t num_layers)
     : config_(c),
@@ -43,7 +67,7 @@ Vit::Vit(const VitConfig& c, int64_t num_layers)
     position_embedding_ = declared({1, c.num_positions(), c.hidden_size});
     if (num_layers == c.num_hidden_layers) last_layernorm_ = LayerNorm(c.hidden_size, c.layer_norm_eps);
   } else if (!c.siglip) {
-    class_embedding_ = declared({c.hidden_size});
+    if (c.has_class_token()) class_embedding_ = declared({c.hidden_size});
     pre_layernorm_ = LayerNorm(c.hidden_size, c.layer_norm_eps);
   }
   for (int64_t i = 0; i < num_layers; ++i) {
@@ -54,7 +78,9 @@ Vit::Vit(const VitConfig& c, int64_t num_layers)
                                   .head_dim = c.hidden_size / c.num_attention_heads,
                                   .qkv_bias = true,
                                   .output_bias = true,
-                                  .output_name = "out_proj"}),
+                                  .output_name = "out_proj",
+                                  .fused = c.bigg ? FusedQkv::kByHead : FusedQkv::kNone,
+                                  .fused_name = "in_proj"}),
                        Mlp(c.hidden_size, c.intermediate_size, c.activation),
                        c.dinov2 ? declared({c.hidden_size}) : Tensor(),
                        c.dinov2 ? declared({c.hidden_size}) : Tensor()});
@@ -65,10 +91,9 @@ Tensor Vit::positions() const {
   const int64_t side = config_.patches_per_side(), stored = config_.stored_side;
   const auto all = position_embedding_.view({-1, config_.hidden_size});
   if (stored == 0 || stored == side) return all;
-  const auto grid = all.narrow(0, 1, stored * stored).view({1, stored, stored, -1}).permute({0, 3, 1, 2});
-  const auto resized = at::upsample_bicubic2d(grid.to(torch::kFloat), {side, side}, /*align_corners=*/false);
-  return torch::cat(
-      {all.narrow(0, 0, 1), resized.permute({0, 2, 3, 1}).reshape({side * side, -1}).to(all.scalar_type())}, 0);
+  const int64_t first = config_.has_class_token() ? 1 : 0;
+  const auto resized = resized_positions(all.narrow(0, first, stored * stored), side);
+  return first == 0 ? resized : torch::cat({all.narrow(0, 0, 1), resized}, 0);
 }
 
 Tensor Vit::embed(const Tensor& pixels) const {
@@ -121,9 +146,7 @@ std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<i
 }
 
 void Vit::visit(const std::string& prefix, const TensorVisitor& show) {
-  const TensorVisitor visitor = [&](const std::string& name, Tensor& tensor) {
-    show(config_.dinov2 ? dinov2_name(name) : name, tensor);
-  };
+  const TensorVisitor visitor = [&](const std::string& name, Tensor& tensor) { show(own_name(name, config_), tensor); };
   if (class_embedding_.defined()) visitor(prefix + "embeddings.class_embedding", class_embedding_);
   visitor(prefix + "embeddings.patch_embedding.weight", patch_weight_);
   if (patch_bias_.defined()) visitor(prefix + "embeddings.patch_embedding.bias", patch_bias_);
@@ -142,9 +165,7 @@ void Vit::visit(const std::string& prefix, const TensorVisitor& show) {
 }
 
 void Vit::visit_linears(const std::string& prefix, const LinearVisitor& show) {
-  const LinearVisitor visitor = [&](const std::string& name, Linear& linear) {
-    show(config_.dinov2 ? dinov2_name(name) : name, linear);
-  };
+  const LinearVisitor visitor = [&](const std::string& name, Linear& linear) { show(own_name(name, config_), linear); };
   for (size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = prefix + "encoder.layers." + std::to_string(i);
     layers_[i].self_attn.visit_linears(layer + ".self_attn", visitor);

@@ -1,4 +1,5 @@
-// Vision transformer (Dosovitskiy et al. 2020, arXiv 2010.11929) as in CLIP, SigLIP and DINOv2 (Oquab et al. 2023, arXiv 2304.07193).
+// Vision transformer (Dosovitskiy et al. 2020, arXiv 2010.11929) as in CLIP, SigLIP, DINOv2 (Oquab et al. 2023, arXiv 2304.07193) and Qwen-VL
+// (Bai et al. 2023, arXiv 2308.12966).
 #pragma once
 #include "lib/models/vit/config.h"
 #include "lib/nn/attention.h"
@@ -16,12 +17,15 @@ struct VitBlock {
   Tensor layer_scale1, layer_scale2;  // [D], DINOv2 only: factors of the two branches
 };
 
+/// A square of learned positions [n * n, D] stretched to side * side, bicubic in fp32.
+Tensor resized_positions(const Tensor& table, int64_t side);
+
 class Vit {
  public:
   /// Only the first `num_layers` blocks are made: those after the selected hidden state are never run, so never loaded.
   Vit(const VitConfig& config, int64_t num_layers);
 
-  /// pixels [N, C, S, S] -> the hidden states asked for, each [N, 1 + P, D] (SigLIP: [N, P, D]). State 0 is what enters the
+  /// pixels [N, C, S, S] -> the hidden states asked for, each [N, 1 + P, D] ([N, P, D] without class token). State 0 is what enters the
   /// first block, state i what leaves block i; DINOv2's last one is normalised. Runs in `pixels`' type. `stream` is of the blocks, if they are not kept.
   std::vector<Tensor> hidden_states(const Tensor& pixels, const std::vector<int64_t>& states,
                                     const RecomputePolicy& policy, bool training, WeightStream* stream = nullptr) const;
@@ -35,10 +39,10 @@ class Vit {
   Tensor embed(const Tensor& pixels) const;
   Tensor positions() const;  // [positions of the pictures, D]
   VitConfig config_;
-  Tensor class_embedding_;            // [D] (DINOv2: [1, 1, D]); not SigLIP
-  Tensor patch_weight_, patch_bias_;  // [D, C, p, p], [D] (not CLIP)
+  Tensor class_embedding_;            // [D] (DINOv2: [1, 1, D]); not SigLIP, Qwen-VL
+  Tensor patch_weight_, patch_bias_;  // [D, C, p, p], [D] (not CLIP, Qwen-VL)
   Tensor position_embedding_;         // [positions, D] (DINOv2: [1, positions, D])
-  LayerNorm pre_layernorm_;           // CLIP only
+  LayerNorm pre_layernorm_;           // CLIP and Qwen-VL only
   LayerNorm last_layernorm_;          // DINOv2 only
   std::vector<VitBlock> layers_;
 };

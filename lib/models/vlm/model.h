@@ -62,7 +62,10 @@ class VlmModel {
   void end_streaming();
 
  private:
-  std::string language_prefix() const { return has_vision() ? "model.language_model." : "model."; }
+  std::string language_prefix() const {
+    const auto& own = config_.text.names.prefix;
+    return !own.empty() ? own : has_vision() ? "model.language_model." : "model.";
+  }
 
   VlmConfig config_;
   VlmParts parts_;

@@ -3,6 +3,7 @@
 
 #include "lib/base/errors.h"
 #include "lib/models/config_reader.h"
+#include "lib/models/first_qwen_vl/config.h"
 #include "lib/models/llava/config.h"
 #include "lib/models/llava/original.h"
 #include "lib/models/qwen_vl/config.h"
@@ -18,8 +19,9 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
-    {"llava", read_llava},      {"llava_next", read_llava},   {"llava_onevision", read_llava},
-    {"qwen2_vl", read_qwen_vl}, {"qwen2_5_vl", read_qwen_vl}, {"qwen3_vl", read_qwen_vl},
+    {"llava", read_llava},        {"llava_next", read_llava},   {"llava_onevision", read_llava},
+    {"qwen2_vl", read_qwen_vl},   {"qwen2_5_vl", read_qwen_vl}, {"qwen3_vl", read_qwen_vl},
+    {"qwen", read_first_qwen_vl},
 };
 
 /// Of the pictures that a tower's folder makes, if it says so.
