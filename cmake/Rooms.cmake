@@ -17,7 +17,7 @@ target_include_directories(vlmtune_flags INTERFACE ${PROJECT_SOURCE_DIR})
 if(VLMTUNE_SANITIZE)
   target_compile_options(vlmtune_flags INTERFACE -fsanitize=${VLMTUNE_SANITIZE} -fno-omit-frame-pointer)
   # GCC sees uninitialised members of std::regex where the sanitizers put their checks.
-  target_compile_options(vlmtune_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
+  target_compile_options(vlmtune_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized -Wno-uninitialized>)
   target_link_options(vlmtune_flags INTERFACE -fsanitize=${VLMTUNE_SANITIZE})
 endif()
 
