@@ -24,9 +24,9 @@ struct TemplateTokens {
   std::string bos_token = "<s>";
   std::string eos_token = "</s>";
   std::string unk_token = "<unk>";
-  std::string pad_token;
+  std::string pad_token = {};
   std::string image_token = "<image>";    ///< written by a template, it is an image slot
-  std::string image_before, image_after;  ///< what stands around it where the template itself knows no pictures
+  std::string image_before = {}, image_after = {};  ///< what stands around it where the template itself knows no pictures
 };
 
 /// A Jinja chat template of a checkpoint, or a built-in one.
