@@ -217,7 +217,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   double loss_since_save = 0;
   int64_t steps_since_save = 0;
   int skipped = 0;
-  bool saved = true;
+  bool saved = true, trained = false;
   std::optional<double> eval_loss;  // of the step at hand
   MemoryMonitor monitor(memory_capacity(recipe));
   ProgressBar progress(std::string(command_name(command)), "step", total_steps);
@@ -270,6 +270,7 @@ int run_training(const TrainArguments& arguments, Command command) {
     zero_gradients(optimizer->tensors());
     position = {position.step + 1, batch->epoch, batch->position_after};
     saved = false;
+    trained = true;
     eval_loss.reset();
     const int64_t peak = memory_accounts().device->window_peak(), resident = resident_bytes();
     const double seconds = now_seconds() - begin;
@@ -308,9 +309,11 @@ int run_training(const TrainArguments& arguments, Command command) {
   if (!saved) save_now();
   remove_old_checkpoints(run, recipe);  // a run that was killed behind its last save has them still
   write_final(recipe, inputs, parts, run.root);
-  auto memory = measured_memory(recipe, command);
-  memory.figures.loader_bytes = loader.counts().ready_bytes;
-  write_memory_json(run.memory(), memory);
+  if (trained) {  // else what an earlier start measured stays
+    auto memory = measured_memory(recipe, command);
+    memory.figures.loader_bytes = loader.counts().ready_bytes;
+    write_memory_json(run.memory(), memory);
+  }
   write_report(run.root);
   log_info("report: {}", run.report().string());
   return 0;

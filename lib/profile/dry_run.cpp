@@ -89,6 +89,16 @@ Example longest_row(const InputParts& inputs, int64_t length, int64_t num_images
   return row;
 }
 
+/// Runs pass over bad rows, too.
+template <typename Look>
+void unless_bad(const Look& look) {
+  try {
+    look();
+  } catch (const UserError& error) {
+    if (error.code() != ExitCode::kInput) throw;
+  }
+}
+
 /// The first training file that is not there.
 std::optional<fs::path> missing_data(const Recipe& recipe) {
   for (const auto& source : recipe.data.train)
@@ -110,10 +120,12 @@ int64_t most_images(const Recipe& recipe, const VlmConfig& config) {
   const auto dataset = open_training_data(recipe);
   int64_t most = 0;
   for (int64_t i = 0; i < std::min(dataset.size(), kRowsLookedAt); ++i) {
-    int64_t images = 0;
-    for (const auto& message : dataset.row(i).messages)
-      for (const auto& part : message.parts) images += part.kind == MessagePart::Kind::kImage;
-    most = std::max(most, images);
+    unless_bad([&] {
+      int64_t images = 0;
+      for (const auto& message : dataset.row(i).messages)
+        for (const auto& part : message.parts) images += part.kind == MessagePart::Kind::kImage;
+      most = std::max(most, images);
+    });
   }
   return most;
 }
@@ -140,7 +152,8 @@ int64_t most_images_packed(const Recipe& recipe, Command command, const InputPar
   StepFiller filler(one_row);
   for (int64_t i = 0; i < std::min(dataset.size(), kSamplesLookedAt); ++i) {
     Skip skip = Skip::kNone;
-    const auto sample = builder.measure(dataset.row(i), &skip);
+    Example sample;
+    unless_bad([&] { sample = builder.measure(dataset.row(i), &skip); });
     const auto length = static_cast<int64_t>(sample.ids.size());
     if (!filler.place(length)) {
       filler = StepFiller(one_row);
