@@ -309,7 +309,7 @@ int run_training(const TrainArguments& arguments, Command command) {
   if (!saved) save_now();
   remove_old_checkpoints(run, recipe);  // a run that was killed behind its last save has them still
   write_final(recipe, inputs, parts, run.root);
-  if (trained) {  // else what an earlier start measured stays
+  if (trained || !fs::exists(run.memory())) {  // else what an earlier start measured stays
     auto memory = measured_memory(recipe, command);
     memory.figures.loader_bytes = loader.counts().ready_bytes;
     write_memory_json(run.memory(), memory);

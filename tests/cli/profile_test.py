@@ -148,6 +148,16 @@ class Profile(program.Case):
                 self.compare(family, self.predict(path, "infer", f"generation.prompt_tokens={answer['prompt_tokens']}"),
                              json.loads((run / "memory.json").read_text()))
 
+    def test_bad_rows_are_passed_over(self):
+        rows = json.loads(open(self.write_data(1)).read())
+        rows[1] = {"id": "bad"}
+        tiny.write_json(self.dir / "one-bad.json", rows)
+        recipe = program.training_recipe(self)
+        recipe["data"].update(train=[str(self.dir / "one-bad.json")], max_length=2048, bad_sample_budget=0.5)
+        for packing in (False, True):
+            recipe["data"].update(packing=packing, group_by_modality_length=not packing)
+            self.predict(self.write_recipe("one-bad-recipe.json", recipe), "pretrain")
+
     def test_packing(self):
         lora = {"r": 4, "target_modules": "all-linear", "dropout": 0.1}
         for name, command, images, sections in [

@@ -310,6 +310,9 @@ class Survival(program.Case):
         (run / "memory.json").unlink()
         self.finish("lora", run)
         self.expect_same_end("lora", run, "started once more")
+        measured = (run / "memory.json").read_bytes()
+        self.finish("lora", run)
+        self.assertEqual((run / "memory.json").read_bytes(), measured)
 
     def test_other_trained_tensors_are_refused(self):
         run = self.copy_of_reference("lora")
