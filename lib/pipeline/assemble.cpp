@@ -251,8 +251,9 @@ std::optional<Precision> declared_precision(const fs::path& model_dir) {
 }
 
 VlmConfig model_config(const Recipe& recipe) {
-  return read_vlm_config(recipe.model.path, tower_of(recipe),
-                         {recipe.model.mm_projector_type, recipe.model.vision_select_layer});
+  return read_vlm_config(
+      recipe.model.path, tower_of(recipe),
+      {recipe.model.mm_projector_type, recipe.model.vision_select_layer, recipe.model.projector_width});
 }
 
 InputParts assemble_inputs(const Recipe& recipe, Command command) {

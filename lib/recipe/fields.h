@@ -82,8 +82,11 @@ void visit_fields(V& v, ModelRecipe& s) {
   v({"mm_projector_type", kByAll, "null: the checkpoint's; mlp2x_gelu for a new projector", {}, "linear|mlpNx_gelu"},
     s.mm_projector_type);
   v({"vision_select_layer", kByAll,
-     "vision layer whose output is used; null: the checkpoint's, -2 for a new projector"},
+     "vision layer whose output is used; null: the checkpoint's, for a new projector -2 (a ConvNeXt's last stage)"},
     s.vision_select_layer);
+  v({"projector_width", kByAll,
+     "width that a new projector's first layer gives features of any tower; null: the language model's", kFromOne},
+    s.projector_width);
   v({"chat_template", kByAll, "null: the checkpoint's own"}, s.chat_template);
 }
 

@@ -48,7 +48,8 @@ struct ModelRecipe {
   std::optional<std::string> adapter;            // PEFT folder, applied on top
   std::optional<std::string> projector;          // projector weights of an earlier pretrain
   std::optional<std::string> mm_projector_type;  // null: the checkpoint's; mlp2x_gelu for a new projector
-  std::optional<int64_t> vision_select_layer;    // null: the checkpoint's; -2 for a new projector
+  std::optional<int64_t> vision_select_layer;    // null: the checkpoint's; the tower's usual one for a new projector
+  std::optional<int64_t> projector_width;        // between the layers of a new projector; null: the language model's
   std::optional<std::string> chat_template;      // null: the checkpoint's
   bool operator==(const ModelRecipe&) const = default;
 };

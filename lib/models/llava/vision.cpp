@@ -18,13 +18,12 @@ Tensor joined(const std::vector<Tensor>& parts) { return parts.size() == 1 ? par
 }  // namespace
 
 LlavaVision::LlavaVision(const LlavaVisionConfig& config, VlmParts parts) : config_(config) {
-  if (parts != VlmParts::kWithoutTower) tower_ = std::make_unique<Vit>(config_.vit, config_.num_layers());
+  if (parts != VlmParts::kWithoutTower) tower_ = config_.tower->build(config_.last_state());
   if (parts == VlmParts::kTower) return;
-  int64_t width = config_.feature_size();
-  for (int64_t i = 0; i < config_.projector.num_linears; ++i) {
-    projector_.emplace_back(width, config_.text_hidden_size, config_.projector.bias);
-    width = config_.text_hidden_size;
-  }
+  const auto& p = config_.projector;
+  for (int64_t i = 0; i < p.num_linears; ++i)
+    projector_.emplace_back(i == 0 ? config_.feature_size() : p.width,
+                            i + 1 < p.num_linears ? p.width : config_.text_hidden_size, p.bias);
   if (config_.is_next()) image_newline_ = declared({config_.text_hidden_size});
 }
 
@@ -50,7 +49,7 @@ Tensor LlavaVision::tower(const Tensor& pixels, torch::ScalarType type, const Tr
 Tensor LlavaVision::scaled_down(const Tensor& grid) const {
   if (!config_.is_onevision()) return grid;
   const ImageSize size{static_cast<int>(grid.size(1)), static_cast<int>(grid.size(0))};
-  const auto kept = limit_features(size, static_cast<int>(config_.vit.patches_per_side()), config_.max_tiles);
+  const auto kept = limit_features(size, static_cast<int>(config_.grid_side()), config_.max_tiles);
   if (kept == size) return grid;
   const auto scaled = at::upsample_bilinear2d(grid.permute({2, 0, 1}).unsqueeze(0), {kept.height, kept.width},
                                               /*align_corners=*/false);
@@ -58,9 +57,9 @@ Tensor LlavaVision::scaled_down(const Tensor& grid) const {
 }
 
 Tensor LlavaVision::pack_next(const Tensor& tiles, ImageSize original) const {
-  const int64_t side = config_.vit.patches_per_side();
-  const auto layout =
-      anyres_layout(original, config_.grid_pinpoints, static_cast<int>(config_.vit.image_size), static_cast<int>(side));
+  const int64_t side = config_.grid_side();
+  const auto layout = anyres_layout(original, config_.grid_pinpoints, static_cast<int>(config_.tower->image_size),
+                                    static_cast<int>(side));
   VLMTUNE_CHECK(tiles.size(0) == layout.num_tiles(), "{} tiles, the layout has {}", tiles.size(0), layout.num_tiles());
   const int64_t width = tiles.size(2);
   const auto grid = tiles.narrow(0, 1, layout.num_tiles() - 1)

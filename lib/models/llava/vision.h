@@ -2,7 +2,7 @@
 // states of a tower, projected; the latter two put the tiles of a picture together again and end its rows with a learned newline.
 #pragma once
 #include "lib/models/llava/config.h"
-#include "lib/models/vit/model.h"
+#include "lib/nn/linear.h"
 
 namespace vlmtune {
 
@@ -21,7 +21,7 @@ class LlavaVision : public Vision {
   Tensor pack_next(const Tensor& tiles, ImageSize original) const;
 
   LlavaVisionConfig config_;
-  std::unique_ptr<Vit> tower_;
+  std::unique_ptr<Tower> tower_;
   std::vector<Linear> projector_;
   Tensor image_newline_;  // [D], LLaVA-NeXT
 };

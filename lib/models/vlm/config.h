@@ -26,6 +26,7 @@ struct VlmConfig {
 struct VlmChoices {
   std::optional<std::string> projector_type;  ///< "linear", "mlp2x_gelu"
   std::optional<int64_t> vision_select_layer;
+  std::optional<int64_t> projector_width = {};  ///< of a new projector, between its layers
 };
 
 /// Reads dir/config.json: a model of a known family, or a bare language model. With `vision_tower`, a bare language model
