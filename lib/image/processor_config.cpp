@@ -52,7 +52,7 @@ class Settings {
 enum class Family { kClip, kSiglip, kLlava, kLlavaNext, kLlavaOnevision, kQwen2Vl, kBit, kConvnext };
 
 Family family_of(std::string type, const std::string& name) {
-  for (const char* suffix : {"Fast", "Pil", "ImageProcessor", "FeatureExtractor"})
+  for (const char* suffix : {"Fast", "Pil", "ImageProcessor", "FeatureExtractor", "VideoProcessor"})
     if (type.ends_with(suffix)) type.resize(type.size() - std::string_view(suffix).size());
   if (type == "CLIP") return Family::kClip;
   if (type == "Siglip") return Family::kSiglip;
@@ -202,7 +202,7 @@ void read_numbers(const Settings& settings, ImageProcessor& p) {
 }
 
 std::string type_name(const Json& json) {
-  for (const char* key : {"image_processor_type", "feature_extractor_type"})
+  for (const char* key : {"image_processor_type", "feature_extractor_type", "video_processor_type"})
     if (json.contains(key) && json.at(key).is_string()) return json.at(key).get<std::string>();
   return "CLIPImageProcessor";
 }

@@ -112,7 +112,7 @@ int64_t most_images(const Recipe& recipe, const VlmConfig& config) {
   for (int64_t i = 0; i < std::min(dataset.size(), kRowsLookedAt); ++i) {
     int64_t images = 0;
     for (const auto& message : dataset.row(i).messages)
-      for (const auto& part : message.parts) images += part.kind == MessagePart::Kind::kImage;
+      for (const auto& part : message.parts) images += part.kind != MessagePart::Kind::kText;
     most = std::max(most, images);
   }
   return most;

@@ -126,6 +126,8 @@ void visit_fields(V& v, ImageRecipe& s) {
     s.grid_pinpoints);
   v({"min_pixels", kByAll, "enlarge smaller pictures", kFromOne}, s.min_pixels);
   v({"max_pixels", kByAll, "shrink larger pictures", kFromOne}, s.max_pixels);
+  v({"video_max_pixels", kByAll, "shrink larger frames of videos", kFromOne}, s.video_max_pixels);
+  v({"video_fps", kByAll, "frames of videos for each second, for positions in time", kPositive}, s.video_fps);
   v({"adaptive", kByAll, "resolution by image complexity"}, s.adaptive);
   v({"token_pruning", kByAll, "keep a share of the image tokens"}, s.token_pruning);
 }

@@ -81,6 +81,8 @@ struct ImageRecipe {
   std::string aspect_ratio = "model";                                 // model|square|pad|anyres|anyres_max_N|dynamic
   std::optional<std::vector<std::array<int64_t, 2>>> grid_pinpoints;  // [height, width] in pixels
   std::optional<int64_t> min_pixels, max_pixels;
+  std::optional<int64_t> video_max_pixels;  // of a frame
+  double video_fps = 2;                     // frames of videos for each second
   Reserved adaptive;
   Reserved token_pruning;
   bool operator==(const ImageRecipe&) const = default;

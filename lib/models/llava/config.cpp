@@ -71,6 +71,7 @@ VlmConfig read_llava(const ConfigReader& config, const VlmChoices& choices) {
   c.text = read_decoder_config(config.object("text_config"));
   c.text.tie_word_embeddings = config.boolean("tie_word_embeddings", false) || (!next && c.text.tie_word_embeddings);
   c.image_token_id = config.integer("image_token_index", config.integer("image_token_id", onevision ? 151646 : 32000));
+  if (onevision) c.video_token_id = config.integer("video_token_index", config.integer("video_token_id", 151647));
   auto v = std::make_shared<LlavaVisionConfig>();
   v->tower = read_tower_config(config.object("vision_config"));
   v->text_hidden_size = c.text.hidden_size;
@@ -141,6 +142,7 @@ int64_t LlavaVisionConfig::image_tokens(const PictureShape& picture) const {
   const auto side = static_cast<int>(grid_side());
   if (!is_onevision())
     return llava_next_image_tokens(picture.original, grid_pinpoints, static_cast<int>(tower->image_size), side);
+  if (picture.is_video()) return picture.tiles * frame_side() * frame_side() + 1;
   if (picture.tiles == 1) return int64_t{side} * side + 1;
   const auto layout = anyres_layout(picture.original, grid_pinpoints, static_cast<int>(tower->image_size), side);
   const auto kept = limit_features({layout.width, layout.height}, side, max_tiles);
@@ -174,6 +176,21 @@ void LlavaVisionConfig::adapt(ImageProcessor& p, const std::string& place) const
   if (p.aspect_ratio == AspectRatio::kDynamic || p.tile_size() != ImageSize{side, side})
     throw input_error("{}: makes pictures of {} x {}, the vision tower takes {} x {}", place, p.tile_size().width,
                       p.tile_size().height, side, side);
+}
+
+void LlavaVisionConfig::adapt_video(ImageProcessor& p, const std::string& place) const {
+  p.aspect_ratio = AspectRatio::kSquare;
+  p.one_tile_in_company = false;
+  const int side = static_cast<int>(tower->image_size);
+  if (p.tile_size() != ImageSize{side, side})
+    throw input_error("{}: makes frames of {} x {}, the vision tower takes {} x {}", place, p.tile_size().width,
+                      p.tile_size().height, side, side);
+}
+
+PictureText LlavaVisionConfig::picture_text() const {
+  PictureText text;
+  if (is_onevision()) text.video_token = "<video>";
+  return text;
 }
 
 std::vector<std::string> LlavaVisionConfig::unused_modules() const {

@@ -31,6 +31,8 @@ struct LlavaVisionConfig : VisionConfig {
   int64_t grid_side() const { return tower->grid_side(last_state()); }
   /// Features that one tile gives to the language model.
   int64_t features_per_tile() const;
+  /// Features along a side of a video's frame: every other one, scaled (OneVision).
+  int64_t frame_side() const { return (grid_side() + 1) / 2; }
   /// Channels of such a feature before the projector.
   int64_t feature_size() const;
 
@@ -39,6 +41,8 @@ struct LlavaVisionConfig : VisionConfig {
   std::string describe_tower() const override;
   ImageProcessor default_processor() const override;
   void adapt(ImageProcessor& processor, const std::string& place) const override;
+  void adapt_video(ImageProcessor& processor, const std::string& place) const override;
+  PictureText picture_text() const override;
   std::vector<std::string> projector_modules() const override { return {"multi_modal_projector"}; }
   std::vector<std::string> unused_modules() const override;
   std::span<const Rename> published_names() const override;

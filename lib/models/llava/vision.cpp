@@ -73,6 +73,14 @@ Tensor LlavaVision::pack_next(const Tensor& tiles, ImageSize original) const {
   return torch::cat({tiles[0], torch::cat({kept, newline}, 1).flatten(0, 1)}, 0);
 }
 
+Tensor LlavaVision::pack_video(const Tensor& frames) const {
+  const int64_t side = config_.grid_side(), kept = config_.frame_side(), width = frames.size(2);
+  const auto grids = frames.transpose(1, 2).reshape({frames.size(0), width, side, side});
+  const auto scaled = at::upsample_bilinear2d(grids, {kept, kept}, /*align_corners=*/false);
+  const auto tokens = scaled.permute({0, 2, 3, 1}).reshape({-1, width});
+  return torch::cat({tokens, image_newline_.to(tokens.scalar_type()).unsqueeze(0)}, 0);
+}
+
 ImageFeatures LlavaVision::project(const Tensor& features, const std::vector<PictureShape>& shapes) const {
   const auto projected = [&] {
     const ModuleScope module("multi_modal_projector");
@@ -88,7 +96,9 @@ ImageFeatures LlavaVision::project(const Tensor& features, const std::vector<Pic
   int64_t begin = 0;
   for (const auto& shape : shapes) {
     const auto tiles = projected.narrow(0, begin, shape.tiles);
-    if (config_.is_onevision() && shape.tiles == 1)
+    if (shape.is_video())
+      pictures.push_back(pack_video(tiles));
+    else if (config_.is_onevision() && shape.tiles == 1)
       pictures.push_back(torch::cat({tiles[0], image_newline_.to(tiles.scalar_type()).unsqueeze(0)}, 0));
     else
       pictures.push_back(pack_next(tiles, shape.original));

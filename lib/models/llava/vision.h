@@ -18,6 +18,8 @@ class LlavaVision : public Vision {
  private:
   /// Of a picture's features [h, w, D], about as many as OneVision keeps.
   Tensor scaled_down(const Tensor& grid) const;
+  /// The features of a video's frames [frames, P, D], a quarter of them, and one newline.
+  Tensor pack_video(const Tensor& frames) const;
   Tensor pack_next(const Tensor& tiles, ImageSize original) const;
 
   LlavaVisionConfig config_;

@@ -14,7 +14,7 @@ struct VlmConfig {
   std::string model_type;  ///< as config.json has it
   DecoderConfig text;
   std::shared_ptr<const VisionConfig> vision;  ///< null: a bare language model
-  int64_t image_token_id = -1;
+  int64_t image_token_id = -1, video_token_id = -1;
 
   /// What a folder with all of the model holds.
   PartKind whole() const { return vision ? PartKind::kWhole : PartKind::kBare; }

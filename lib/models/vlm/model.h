@@ -58,6 +58,8 @@ class VlmModel {
   void end_streaming();
 
  private:
+  /// Which tokens stand for pictures and videos.
+  Tensor is_slot(const Tensor& ids) const;
   std::string language_prefix() const { return has_vision() ? "model.language_model." : "model."; }
 
   VlmConfig config_;
