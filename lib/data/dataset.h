@@ -20,13 +20,14 @@ struct ObjectBox {
 
 /// One conversation with its pictures.
 struct Row {
-  std::string id;                         // the row's "id", or its place
-  std::string place;                      // file:line (JSONL) or file#index (JSON array, from 0)
-  std::vector<Message> messages;          // [system] user assistant user ... ; image parts in reading order
-  std::vector<std::string> images;        // one per image part: a path that can be opened as it is, or a data URI
-  std::vector<std::string> references;    // right answers, for metrics
-  std::vector<std::string> object_names;  // for the placeholders <ref-object> of the texts, in order
-  std::vector<ObjectBox> boxes;           // for the placeholders <bbox>
+  std::string id;                   // the row's "id", or its place
+  std::string place;                // file:line (JSONL) or file#index (JSON array, from 0)
+  std::vector<Message> messages;    // [system] user assistant user ... ; image parts in reading order
+  std::vector<std::string> images;  // one per image part: a path that can be opened as it is, or a data URI
+  std::vector<std::vector<std::string>> videos;  // one per video part: its frames, as images are given
+  std::vector<std::string> references;           // right answers, for metrics
+  std::vector<std::string> object_names;         // for the placeholders <ref-object> of the texts, in order
+  std::vector<ObjectBox> boxes;                  // for the placeholders <bbox>
 };
 
 /// A file and how often its rows are seen in an epoch: 2 is twice, 0.25 is another random quarter each epoch.
@@ -56,6 +57,10 @@ struct DatasetOptions {
 ///   - "caption": text                                       (the answer to the row's picture, without a question)
 /// (the keys of a turn may be mixed), and optionally "system", "id", "references", "image" (a string or list) and "images"
 /// (strings or objects with "path", "url" or "bytes" in base64). Unknown keys are ignored.
+///
+/// "videos": [[frame, frame, ...], ...] are lists of pictures (ms-swift, LLaMA-Factory), "video" is one; files of videos are not decoded. With
+/// them, `<video>` in a user's text marks the place of one, as `<image>` does of a picture, and a part may be {"type": "video"}
+/// with an optional "video": [frames].
 ///
 /// Rules for pictures and turns; a row that breaks one is an input_error naming its place:
 ///   - `<image>` in a user's text marks a picture's place; one newline after it belongs to the tag. In other turns it is

@@ -15,9 +15,10 @@ std::vector<PromptSpan> raw_spans(const std::vector<Message>& messages) {
   for (size_t turn = 0; turn < messages.size(); ++turn) {
     const SpanKind text = messages[turn].role == "assistant" ? SpanKind::kAnswer : SpanKind::kText;
     for (const MessagePart& part : messages[turn].parts) {
-      const bool image = part.kind == MessagePart::Kind::kImage;
-      if (image || !part.text.empty())
-        spans.push_back({image ? SpanKind::kImage : text, part.text, static_cast<int>(turn)});
+      const auto kind = part.kind == MessagePart::Kind::kImage   ? SpanKind::kImage
+                        : part.kind == MessagePart::Kind::kVideo ? SpanKind::kVideo
+                                                                 : text;
+      if (kind != text || !part.text.empty()) spans.push_back({kind, part.text, static_cast<int>(turn)});
     }
   }
   return spans;
@@ -51,11 +52,16 @@ int64_t Example::num_bytes() const {
   return bytes;
 }
 
+/// A picture or a video that has a place.
+struct ExampleBuilder::DraftPicture {
+  std::vector<std::string> sources, encoded;  // of the picture or the frames; their files
+  PictureShape shape;
+};
+
 /// A sample whose pictures are measured but not decoded yet.
 struct ExampleBuilder::Draft {
   Example example;
-  std::vector<std::string> encoded;  // the files of the pictures
-  std::vector<ImageSize> sizes;
+  std::vector<DraftPicture> pictures;
 };
 
 ExampleBuilder::ExampleBuilder(ExampleOptions options) : options_(std::move(options)) {
@@ -67,42 +73,72 @@ BoxFrame ExampleBuilder::box_frame(ImageSize original) const {
   return {options_.box_style, original, options_.resized_size ? options_.resized_size(original) : original};
 }
 
+ExampleBuilder::DraftPicture ExampleBuilder::measure_files(std::vector<std::string> sources, bool is_video, bool alone,
+                                                           bool keep_files) const {
+  DraftPicture picture{std::move(sources), {}, {}};
+  ImageSize size;
+  for (const auto& source : picture.sources) {
+    if (keep_files) picture.encoded.push_back(read_image_source(source, {}));
+    const auto own = keep_files
+                         ? probe_image(std::as_bytes(std::span(picture.encoded.back())), image_source_name(source))
+                         : probe_image_source(source, {});
+    if (&source != &picture.sources.front() && own != size)
+      throw input_error("{}: a frame of {} x {}, expected {} x {} as the video's first", image_source_name(source),
+                        own.width, own.height, size.width, size.height);
+    size = own;
+  }
+  picture.shape = is_video ? options_.video_processor->shape_of_video(size, static_cast<int>(picture.sources.size()))
+                           : options_.image_processor->shape_of(size, alone);
+  return picture;
+}
+
+void ExampleBuilder::check_slots(const Row& row, const std::vector<int64_t>& ids) const {
+  if (!row.images.empty() && options_.image_processor == nullptr)
+    throw input_error("the model takes no pictures, the row has {}", row.images.size());
+  if (!row.videos.empty() && options_.video_processor == nullptr)
+    throw input_error("the model takes no videos, the row has {}", row.videos.size());
+  if (!row.videos.empty() && options_.features)
+    throw input_error("the row has a video, whose features no embedding cache holds");
+  const auto images = std::count(ids.begin(), ids.end(), kImageSlot),
+             videos = std::count(ids.begin(), ids.end(), kVideoSlot);
+  if (static_cast<size_t>(images) != row.images.size())
+    throw input_error("the prompt has {} places for {} pictures", images, row.images.size());
+  if (static_cast<size_t>(videos) != row.videos.size())
+    throw input_error("the prompt has {} places for {} videos", videos, row.videos.size());
+}
+
 ExampleBuilder::Draft ExampleBuilder::draft(const Row& row, const std::vector<Message>& messages, bool for_answer,
                                             bool keep_files) const {
   Draft draft;
   Example& example = draft.example;
   example.id = row.id;
-  if (!row.images.empty() && options_.image_processor == nullptr)
-    throw input_error("the model takes no pictures, the row has {}", row.images.size());
   const bool has_template = options_.chat_template != nullptr && !options_.chat_template->empty();
   const auto frame_of = [&](size_t image) { return box_frame(probe_image_source(row.images.at(image), {})); };
   const auto texts = speaks_of_boxes(row, messages) ? place_boxes(row, messages, frame_of) : messages;
   const auto spans = has_template ? options_.chat_template->render(texts, for_answer) : raw_spans(texts);
   const Encoding encoding = options_.tokenizer->encode_prompt(spans, options_.prompt);
-  const auto slots = std::count(encoding.ids.begin(), encoding.ids.end(), kImageSlot);
-  if (static_cast<size_t>(slots) != row.images.size())
-    throw input_error("the prompt has {} places for {} pictures", slots, row.images.size());
+  check_slots(row, encoding.ids);
+  size_t images = 0, videos = 0;
   for (size_t t = 0; t < encoding.ids.size(); ++t) {
     const int64_t id = encoding.ids[t];
-    if (id != kImageSlot) {
+    if (id != kImageSlot && id != kVideoSlot) {
       if (id < 0 || (options_.vocab_size > 0 && id >= options_.vocab_size))
         throw input_error("token {} is outside the model's vocabulary of {}", id, options_.vocab_size);
-      if (id == options_.image_token_id) throw input_error("the text holds the image token {}", id);
+      if (id == options_.image_token_id || id == options_.video_token_id)
+        throw input_error("the text holds the {} token {}", id == options_.image_token_id ? "image" : "video", id);
       example.ids.push_back(id);
       example.labels.push_back(encoding.trained[t] != 0 ? id : kIgnoreLabel);
       continue;
     }
-    const std::string& source = row.images[example.image_starts.size()];
-    if (keep_files) draft.encoded.push_back(read_image_source(source, {}));
-    const ImageSize size = keep_files
-                               ? probe_image(std::as_bytes(std::span(draft.encoded.back())), image_source_name(source))
-                               : probe_image_source(source, {});
-    draft.sizes.push_back(size);
-    const int64_t length = options_.image_tokens(options_.image_processor->shape_of(size, row.images.size() == 1));
+    const bool is_video = id == kVideoSlot;
+    draft.pictures.push_back(measure_files(is_video ? row.videos[videos++] : std::vector{row.images[images++]},
+                                           is_video, row.images.size() == 1, keep_files));
+    const int64_t length = options_.image_tokens(draft.pictures.back().shape);
     example.image_starts.push_back(static_cast<int64_t>(example.ids.size()));
     example.image_lengths.push_back(length);
     example.image_tokens += length;
-    example.ids.insert(example.ids.end(), static_cast<size_t>(length), options_.image_token_id);
+    example.ids.insert(example.ids.end(), static_cast<size_t>(length),
+                       is_video ? options_.video_token_id : options_.image_token_id);
     example.labels.insert(example.labels.end(), static_cast<size_t>(length), kIgnoreLabel);
   }
   return draft;
@@ -112,17 +148,20 @@ Example ExampleBuilder::finish(const Row& row, Draft&& draft) const {
   Example example = std::move(draft.example);
   const bool alone = row.images.size() == 1;
   for (size_t i = 0; i < example.image_starts.size(); ++i) {
-    const auto name = image_source_name(row.images[i]);
+    auto& [sources, encoded, shape] = draft.pictures[i];
     if (options_.features) {
       ProcessedImage image;
-      image.features = options_.features(draft.encoded[i], name);
-      static_cast<PictureShape&>(image) = options_.image_processor->shape_of(draft.sizes[i], alone);
+      image.features = options_.features(encoded[0], image_source_name(sources[0]));
+      static_cast<PictureShape&>(image) = shape;
       example.images.push_back(std::move(image));
     } else {
-      const Image image = decode_image(std::as_bytes(std::span(draft.encoded[i])), name);
-      example.images.push_back(options_.image_processor->process(image, alone));
+      std::vector<Image> decoded;
+      for (size_t k = 0; k < encoded.size(); ++k)
+        decoded.push_back(decode_image(std::as_bytes(std::span(encoded[k])), image_source_name(sources[k])));
+      example.images.push_back(shape.is_video() ? options_.video_processor->process_video(decoded)
+                                                : options_.image_processor->process(decoded[0], alone));
     }
-    std::string().swap(draft.encoded[i]);
+    std::vector<std::string>().swap(encoded);
   }
   count_labels(example);
   return example;

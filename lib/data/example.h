@@ -19,9 +19,9 @@ inline constexpr int64_t kIgnoreLabel = -100;
 struct Example {
   int64_t row = -1;  // in the data set; -1 for a row from elsewhere
   std::string id;
-  std::vector<int64_t> ids;     // [L]; an image of N tokens is N copies of image_token_id
+  std::vector<int64_t> ids;     // [L]; an image of N tokens is N copies of image_token_id, a video of video_token_id
   std::vector<int64_t> labels;  // [L]; the id itself where trained, else kIgnoreLabel. The shift by one is the model's
-  std::vector<ProcessedImage> images;
+  std::vector<ProcessedImage> images;     // and videos, in the order of their places
   std::vector<int64_t> image_starts;      // [images] position of each image's first token
   std::vector<int64_t> image_lengths;     // [images] its number of tokens
   std::vector<int64_t> sample_starts{0};  // position of each sample's first token; more than one in a packed row
@@ -42,12 +42,13 @@ struct ExampleOptions {
   const Tokenizer* tokenizer = nullptr;                      // outlives the builder
   const ChatTemplate* chat_template = nullptr;               // outlives the builder
   const ImageProcessor* image_processor = nullptr;           // outlives the builder; null refuses rows with pictures
+  const ImageProcessor* video_processor = nullptr;           // of frames, outlives the builder; null refuses videos
   std::function<int64_t(const PictureShape&)> image_tokens;  // thread-safe; the model's own count
   /// Features in place of pixels, by the content of a picture's file and its name; thread-safe. Null: pictures are decoded.
   std::function<std::shared_ptr<const PictureFeatures>(const std::string& encoded, const std::string& name)> features;
   BoxStyle box_style = BoxStyle::kLlava;                      // how the model's family writes boxes
   std::function<ImageSize(ImageSize original)> resized_size;  // what the tower gets, for BoxStyle::kQwen25Vl
-  int64_t image_token_id = -1;
+  int64_t image_token_id = -1, video_token_id = -1;
   int64_t max_length = 2048;  // tokens including pictures
   OverLength over_length = OverLength::kDrop;
   PromptOptions prompt;    // BOS in front, EOS after answers
@@ -86,7 +87,12 @@ class ExampleBuilder {
   const ExampleOptions& options() const { return options_; }
 
  private:
+  struct DraftPicture;
   struct Draft;
+  /// Reads the headers of a picture, or of the frames of a video, and with `keep_files` all of the files.
+  DraftPicture measure_files(std::vector<std::string> sources, bool is_video, bool alone, bool keep_files) const;
+  /// As many places as pictures and videos, all of which the model takes. Errors: input_error.
+  void check_slots(const Row& row, const std::vector<int64_t>& ids) const;
   Draft draft(const Row& row, const std::vector<Message>& messages, bool for_answer, bool keep_files) const;
   Draft training_draft(const Row& row, Skip* skip, bool keep_files) const;
   Example finish(const Row& row, Draft&& draft) const;

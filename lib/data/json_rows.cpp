@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kTag = "<image>";
+constexpr std::string_view kImageTag = "<image>", kVideoTag = "<video>";
 
 /// Control characters inside strings, which JSON forbids and files hold all the same, as escapes.
 std::string escape_controls(const std::string& text) {
@@ -82,6 +82,7 @@ class RowReader {
     row_.id = read_id(json, context_);
     for (const char* key : {"image", "images"})
       if (const Json* value = member(json, key)) read_pictures(*value, key);
+    read_videos(json);
     if (const Json* system = member(json, "system")) add_system(*system);
     read_turns(json);
     if (row_.images.empty() && std::none_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot; }))
@@ -153,6 +154,25 @@ class RowReader {
       return;
     }
     for (const Json& item : value) row_.images.push_back(picture(item, key));
+  }
+
+  std::vector<std::string> frames(const Json& video) {
+    if (!video.is_array() || video.empty())
+      throw error("has a video that is {}, expected a list of its frames' files: videos are not decoded",
+                  video.is_array() ? "empty" : video.type_name());
+    std::vector<std::string> sources;
+    for (const Json& frame : video) sources.push_back(picture(frame, "videos"));
+    return sources;
+  }
+
+  /// A list of videos, or one.
+  void read_videos(const Json& json) {
+    if (const Json* videos = member(json, "videos")) {
+      if (!videos->is_array()) throw error("has \"videos\" that are {}, expected a list", videos->type_name());
+      for (const Json& video : *videos) row_.videos.push_back(frames(video));
+    }
+    if (const Json* video = member(json, "video")) row_.videos.push_back(frames(*video));
+    has_videos_ = !row_.videos.empty();
   }
 
   void read_turns(const Json& json) {
@@ -229,8 +249,12 @@ class RowReader {
         if (const Json* value = member(part, key); value != nullptr && !source)
           source = picture(std::string_view(key) == "bytes" ? part : *value, key);
       add_image(std::move(source));
+    } else if (name == "video") {
+      if (row_.messages.back().role != "user") throw error("has a video in a turn that is not the user's");
+      const Json* video = member(part, "video");
+      add_video(video != nullptr ? std::optional(frames(*video)) : std::nullopt);
     } else {
-      throw error("has a content part of type \"{}\", expected text or image", name);
+      throw error("has a content part of type \"{}\", expected text, image or video", name);
     }
   }
 
@@ -241,6 +265,11 @@ class RowReader {
     slots_.push_back(std::move(source));
   }
 
+  void add_video(std::optional<std::vector<std::string>> frames) {
+    row_.messages.back().parts.push_back({MessagePart::Kind::kVideo, ""});
+    video_slots_.push_back(std::move(frames));
+  }
+
   void add_plain(std::string_view text) {
     if (!text.empty()) row_.messages.back().parts.push_back({MessagePart::Kind::kText, std::string(text)});
   }
@@ -249,17 +278,23 @@ class RowReader {
   void add_text(std::string_view text) {
     if (row_.messages.back().role != "user") return add_plain(text);
     while (!text.empty()) {
-      size_t at = text.find(kTag), length = kTag.size();
+      size_t at = text.find(kImageTag), length = kImageTag.size();
       std::optional<std::string> source;
+      const size_t video = has_videos_ ? text.find(kVideoTag) : std::string_view::npos;
       if (const auto qwen = find_qwen_tag(text); qwen.at < at) {
         at = qwen.at;
         length = qwen.length;
         source = resolve(qwen.path);
       }
-      if (at == std::string_view::npos) break;
-      add_plain(text.substr(0, at));
-      add_image(std::move(source));
-      text.remove_prefix(at + length);
+      if (std::min(at, video) == std::string_view::npos) break;
+      add_plain(text.substr(0, std::min(at, video)));
+      if (video < at) {
+        add_video(std::nullopt);
+        text.remove_prefix(video + kVideoTag.size());
+      } else {
+        add_image(std::move(source));
+        text.remove_prefix(at + length);
+      }
       if (text.starts_with("\r\n"))
         text.remove_prefix(2);
       else if (text.starts_with("\n"))
@@ -310,25 +345,34 @@ class RowReader {
     if (context_.needs_answer && !answered) throw error("has no assistant turn to train on");
   }
 
-  /// Gives every slot its picture, or puts pictures without slots before the first user text.
+  /// Gives every slot its picture or video, or puts those without slots before the first user text.
   void place_pictures() {
-    if (slots_.empty()) {
+    place(video_slots_, row_.videos, MessagePart::Kind::kVideo, "video");
+    place(slots_, row_.images, MessagePart::Kind::kImage, "image");
+  }
+
+  /// `all` becomes what the slots hold, in their order.
+  template <typename Source>
+  void place(std::vector<std::optional<Source>>& slots, std::vector<Source>& all, MessagePart::Kind kind,
+             const char* name) {
+    if (slots.empty()) {
       for (Message& message : row_.messages) {
         if (message.role != "user") continue;
-        message.parts.insert(message.parts.begin(), row_.images.size(), {MessagePart::Kind::kImage, ""});
+        message.parts.insert(message.parts.begin(), all.size(), {kind, ""});
         return;
       }
       return;
     }
-    std::vector<std::string> images;
+    std::vector<Source> placed;
     size_t used = 0;
-    for (auto& source : slots_) {
-      if (!source && used == row_.images.size()) break;
-      images.push_back(source ? std::move(*source) : row_.images[used++]);
+    for (auto& source : slots) {
+      if (!source && used == all.size()) break;
+      placed.push_back(source ? std::move(*source) : all[used++]);
     }
-    if (images.size() != slots_.size() || used != row_.images.size())
-      throw error("has {} image tags for {} pictures", slots_.size(), images.size() + row_.images.size() - used);
-    row_.images = std::move(images);
+    if (placed.size() != slots.size() || used != all.size())
+      throw error("has {} {} tags for {} {}s", slots.size(), name, placed.size() + all.size() - used,
+                  kind == MessagePart::Kind::kVideo ? "video" : "picture");
+    all = std::move(placed);
   }
 
   void read_references(const Json& json) {
@@ -379,6 +423,8 @@ class RowReader {
   Row row_;
   size_t next_beside_ = 0;                         // of the pictures beside the row, the first that is not spoken for
   std::vector<std::optional<std::string>> slots_;  // one per image part; the picture it brings, if any
+  std::vector<std::optional<std::vector<std::string>>> video_slots_;  // the same of videos
+  bool has_videos_ = false;                                           // beside the turns
 };
 
 }  // namespace

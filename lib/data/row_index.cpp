@@ -52,14 +52,14 @@ size_t end_of_value(std::string_view content, size_t at) {
   return std::string_view::npos;
 }
 
-/// Whether a row's JSON seems to have a picture: an image key with something in it, an image part, a Qwen-VL tag.
-bool mentions_image(std::string_view row) {
-  for (size_t at = row.find("\"image"); at != std::string_view::npos; at = row.find("\"image", at + 1)) {
+/// Whether a row's JSON has one of these keys, which begin with `stem`, with something in it, or a part of that type.
+bool mentions_key(std::string_view row, std::string_view stem, std::initializer_list<std::string_view> keys) {
+  for (size_t at = row.find(stem); at != std::string_view::npos; at = row.find(stem, at + 1)) {
     if (at > 0 && row[at - 1] == '\\') continue;  // text that quotes the word
     const size_t close = row.find('"', at + 1);
     if (close == std::string_view::npos) return false;
     const std::string_view key = row.substr(at + 1, close - at - 1);
-    if (key != "image" && key != "images" && key != "image_url") continue;
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) continue;
     size_t value = skip_space(row, close + 1);
     if (value == row.size() || row[value] != ':') return true;  // {"type": "image"}
     value = skip_space(row, value + 1);
@@ -68,7 +68,13 @@ bool mentions_image(std::string_view row) {
     if (rest.starts_with("[") && row[std::min(skip_space(row, value + 1), row.size() - 1)] == ']') continue;
     return true;
   }
-  return row.find("<img>") != std::string_view::npos;
+  return false;
+}
+
+/// Whether a row's JSON seems to have a picture: a key or a part of pictures or videos, a Qwen-VL tag.
+bool mentions_image(std::string_view row) {
+  return mentions_key(row, "\"image", {"image", "images", "image_url"}) ||
+         mentions_key(row, "\"video", {"video", "videos"}) || row.find("<img>") != std::string_view::npos;
 }
 
 }  // namespace

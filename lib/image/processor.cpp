@@ -146,6 +146,28 @@ PictureShape ImageProcessor::shape_of(ImageSize original, bool alone) const {
   return shape;
 }
 
+PictureShape ImageProcessor::shape_of_video(ImageSize frame, int num_frames) const {
+  auto shape = shape_of(frame);
+  shape.tiles = (num_frames + frames_per_patch - 1) / frames_per_patch * frames_per_patch;
+  shape.frames_per_second = frames_per_second;
+  return shape;
+}
+
+ProcessedImage ImageProcessor::process_video(const std::vector<Image>& frames) const {
+  ProcessedImage video;
+  for (const auto& frame : frames) {
+    const auto one = process(frame);
+    video.pixels.insert(video.pixels.end(), one.pixels.begin(), one.pixels.end());
+  }
+  static_cast<PictureShape&>(video) = shape_of_video(frames.front().size(), static_cast<int>(frames.size()));
+  const auto of_frame = static_cast<std::ptrdiff_t>(video.pixels.size() / frames.size());
+  for (auto k = static_cast<int>(frames.size()); k < video.tiles; ++k) {
+    const std::vector<float> last(video.pixels.end() - of_frame, video.pixels.end());
+    video.pixels.insert(video.pixels.end(), last.begin(), last.end());
+  }
+  return video;
+}
+
 std::string ImageProcessor::settings() const {
   auto text =
       fmt::format("resize {} to {} or {}x{} by {}, crop {} to {}x{}, scale {} by {}, normalise {} by {} {}, aspect {}",

@@ -1,4 +1,4 @@
-// From a picture to pixel_values: what transformers' CLIP, SigLIP, LLaVA, LLaVA-NeXT and Qwen2-VL image processors (PIL
+// From a picture to pixel_values: what transformers' CLIP, SigLIP, ConvNeXt, LLaVA, LLaVA-NeXT and Qwen2-VL image processors (PIL
 // backend) do.
 #pragma once
 #include <array>
@@ -27,7 +27,9 @@ struct PictureFeatures;
 struct PictureShape {
   ImageSize original;  // of the decoded picture
   int tiles = 1;
-  int height = 0, width = 0;  // of a tile
+  int height = 0, width = 0;     // of a tile
+  double frames_per_second = 0;  // of a video, whose tiles are its frames; 0: a picture
+  bool is_video() const { return frames_per_second > 0; }
 };
 
 /// One picture, ready for the vision tower, or already behind it.
@@ -53,9 +55,11 @@ struct ImageProcessor {
   bool one_tile_in_company = false;                           // kAnyres only: see process
   int64_t min_pixels = 56 * 56, max_pixels = 28 * 28 * 1280;  // kDynamic only, of the resized picture
   int patch_size = 14, merge_size = 2;                        // kDynamic only; a block is merge_size^2 patches
+  int frames_per_patch = 1;                                   // of videos: the last frame is repeated up to a multiple
+  double frames_per_second = 2;                               // of videos
 
   /// Reads preprocessor_config.json (or processor_config.json's "image_processor") of a model folder. Known types: CLIP,
-  /// Siglip, Llava, LlavaNext and Qwen2VL image processors, their *Fast and *FeatureExtractor spellings. Missing keys take
+  /// Siglip, Bit, ConvNext, Llava, LlavaNext, LlavaOnevision and Qwen2VL image processors, their *Fast and *FeatureExtractor spellings. Missing keys take
   /// the type's defaults. Errors: input_error naming the file and key.
   static ImageProcessor load(const std::filesystem::path& model_dir);
 
@@ -66,6 +70,12 @@ struct ImageProcessor {
   /// Thread-safe.
   /// Errors: input_error for a picture that cannot be brought to the wanted size.
   ProcessedImage process(const Image& image, bool alone = true) const;
+
+  /// The frames of a video, at least one and all of one size, each as `process` takes a picture. Errors: as process.
+  ProcessedImage process_video(const std::vector<Image>& frames) const;
+
+  /// What `process_video` will make of frames.
+  PictureShape shape_of_video(ImageSize frame, int num_frames) const;
 
   /// Width and height of a tile of pixel_values.
   ImageSize tile_size() const;

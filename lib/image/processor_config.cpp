@@ -49,22 +49,23 @@ class Settings {
   const std::string& name_;
 };
 
-enum class Family { kClip, kSiglip, kLlava, kLlavaNext, kLlavaOnevision, kQwen2Vl, kBit };
+enum class Family { kClip, kSiglip, kLlava, kLlavaNext, kLlavaOnevision, kQwen2Vl, kBit, kConvnext };
 
 Family family_of(std::string type, const std::string& name) {
-  for (const char* suffix : {"Fast", "Pil", "ImageProcessor", "FeatureExtractor"})
+  for (const char* suffix : {"Fast", "Pil", "ImageProcessor", "FeatureExtractor", "VideoProcessor"})
     if (type.ends_with(suffix)) type.resize(type.size() - std::string_view(suffix).size());
   if (type == "CLIP") return Family::kClip;
   if (type == "Siglip") return Family::kSiglip;
   if (type == "Bit") return Family::kBit;  // DINOv2's
+  if (type == "ConvNext") return Family::kConvnext;
   if (type == "Llava") return Family::kLlava;
   if (type == "LlavaNext") return Family::kLlavaNext;
   if (type == "LlavaOnevision") return Family::kLlavaOnevision;
   if (type == "Qwen2VL") return Family::kQwen2Vl;
   throw input_error(
       "{}: /image_processor_type is \"{}\", expected CLIPImageProcessor, SiglipImageProcessor, BitImageProcessor, "
-      "LlavaImageProcessor, "
-      "LlavaNextImageProcessor, LlavaOnevisionImageProcessor or Qwen2VLImageProcessor",
+      "ConvNextImageProcessor, LlavaImageProcessor, LlavaNextImageProcessor, LlavaOnevisionImageProcessor or "
+      "Qwen2VLImageProcessor",
       name, type);
 }
 
@@ -84,6 +85,10 @@ void set_family_defaults(Family family, ImageProcessor& p) {
     p.size_height = p.size_width = 384;
     p.do_center_crop = false;
     p.grid_pinpoints = onevision_pinpoints();
+  }
+  if (family == Family::kConvnext) {
+    p.shortest_edge = 384;
+    p.image_mean = p.image_std = {0.5, 0.5, 0.5};
   }
   if (family == Family::kQwen2Vl) {
     p.aspect_ratio = AspectRatio::kDynamic;
@@ -146,6 +151,27 @@ void read_crop(const Settings& settings, ImageProcessor& p) {
   }
 }
 
+/// Pictures below 384 pixels are the middle of a larger one, of which they keep crop_pct; others are stretched to the square.
+void read_convnext(const Settings& settings, ImageProcessor& p) {
+  constexpr int kStretchedFrom = 384;
+  read_size(settings, p);
+  if (p.size_height > 0) throw settings.wrong("size", "{\"shortest_edge\"}");
+  double kept = 224.0 / 256;
+  if (settings.has("crop_pct")) {
+    if (!settings.at("crop_pct").is_number()) throw settings.wrong("crop_pct", "a number");
+    kept = settings.at("crop_pct").get<double>();
+    if (kept < 0.1 || kept > 1) throw settings.wrong("crop_pct", "0.1 to 1");
+  }
+  const int side = p.shortest_edge;
+  p.do_center_crop = side < kStretchedFrom;
+  if (p.do_center_crop) {
+    p.shortest_edge = static_cast<int>(side / kept);
+    p.crop_height = p.crop_width = side;
+  } else {
+    p.size_height = p.size_width = side;
+  }
+}
+
 void read_pinpoints(const Settings& settings, ImageProcessor& p) {
   if (!settings.has("image_grid_pinpoints")) return;
   const Json& list = settings.at("image_grid_pinpoints");
@@ -176,7 +202,7 @@ void read_numbers(const Settings& settings, ImageProcessor& p) {
 }
 
 std::string type_name(const Json& json) {
-  for (const char* key : {"image_processor_type", "feature_extractor_type"})
+  for (const char* key : {"image_processor_type", "feature_extractor_type", "video_processor_type"})
     if (json.contains(key) && json.at(key).is_string()) return json.at(key).get<std::string>();
   return "CLIPImageProcessor";
 }
@@ -202,6 +228,8 @@ ImageProcessor ImageProcessor::parse(const std::string& text, const std::string&
   if (pad && family == Family::kLlava) p.aspect_ratio = AspectRatio::kPad;
   if (family == Family::kQwen2Vl)
     read_dynamic(settings, p);
+  else if (family == Family::kConvnext)
+    read_convnext(settings, p);
   else
     read_size(settings, p), read_crop(settings, p);
   read_pinpoints(settings, p);

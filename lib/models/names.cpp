@@ -27,6 +27,7 @@ constexpr Spelling kSpellings[] = {
     {PartKind::kWhole, "model.norm.", "model.language_model.norm."},
     {PartKind::kLanguageModel, "model.", "model.language_model."},
     {PartKind::kVisionTower, "vision_model.", ""},
+    {PartKind::kVisionTower, "convnextv2.", ""},
     {PartKind::kProjector, "mm_projector.", "model.mm_projector."},
     {PartKind::kProjector, "multi_modal_projector.", "model.multi_modal_projector."},
     {PartKind::kProjector, "image_newline", "model.image_newline"},
@@ -55,9 +56,9 @@ constexpr std::pair<std::string_view, Component> kComponents[] = {
     {"visual.", Component::kVisionTower},
 };
 
-// Text halves of whole CLIP and SigLIP models, which a folder named as vision tower may hold.
-constexpr std::string_view kOtherHalf[] = {"text_model.", "visual_projection.", "text_projection.", "logit_scale",
-                                           "logit_bias"};
+// Text halves of whole CLIP and SigLIP models and heads of classifiers, which a folder named as vision tower may hold.
+constexpr std::string_view kBesideTower[] = {"text_model.", "visual_projection.", "text_projection.",
+                                             "logit_scale", "logit_bias",         "classifier."};
 
 }  // namespace
 
@@ -69,7 +70,7 @@ std::string canonical_tensor_name(const std::string& name, PartKind kind) {
   for (const auto& [from, to] : kOriginalProjector)
     if (result.starts_with(from)) return std::string(to) + result.substr(from.size());
   if (kind != PartKind::kVisionTower) return result;
-  for (const auto prefix : kOtherHalf)
+  for (const auto prefix : kBesideTower)
     if (result.starts_with(prefix)) return result;
   return "model.vision_tower." + result;
 }
@@ -89,7 +90,7 @@ std::string_view component_name(Component component) {
 bool is_ignored_tensor(const std::string& name) {
   for (const char* ending : {".position_ids", ".inv_freq", ".masked_bias", ".mask_token"})
     if (name.ends_with(ending)) return true;
-  for (const auto prefix : kOtherHalf)
+  for (const auto prefix : kBesideTower)
     if (name.starts_with(prefix)) return true;
   return false;
 }
@@ -99,7 +100,7 @@ std::string memory_module(const std::string& canonical) {
   if (canonical.ends_with("image_newline")) return "image_newline";
   if (component == Component::kProjector) return "multi_modal_projector";
   const std::string tower = component == Component::kVisionTower ? "vision_tower." : "";
-  for (const std::string_view blocks : {".layers.", ".blocks.", ".resblocks.", ".h."})
+  for (const std::string_view blocks : {".stages.", ".layers.", ".blocks.", ".resblocks.", ".h."})
     if (const auto at = canonical.find(blocks); at != std::string::npos) {
       const auto number = at + blocks.size();
       return tower + "layers." + canonical.substr(number, canonical.find('.', number) - number);

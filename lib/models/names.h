@@ -30,10 +30,10 @@ Component component_of(const std::string& canonical);
 std::string_view component_name(Component component);
 
 /// The part of the model that a tensor or layer belongs to in accounts of memory: "layers.3", "vision_tower.layers.0",
-/// "embed_tokens", "multi_modal_projector".
+/// "embed_tokens", "multi_modal_projector". A stage of several blocks counts as one layer.
 std::string memory_module(const std::string& canonical);
 
-/// Tensors that checkpoints of any family hold and no model uses: buffers, text halves of CLIP and SigLIP.
+/// Tensors that checkpoints of any family hold and no model uses: buffers, text halves of CLIP and SigLIP, heads of classifiers.
 bool is_ignored_tensor(const std::string& canonical);
 
 }  // namespace vlmtune

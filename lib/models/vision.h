@@ -15,7 +15,7 @@
 
 namespace vlmtune {
 
-/// The pictures of a batch, in the order of their slots (row by row).
+/// The pictures and videos of a batch, in the order of their slots (row by row).
 struct ImageInputs {
   std::vector<PictureShape> shapes;
   std::vector<Tensor> pixels;  ///< of each picture [tiles, C, h, w]
@@ -34,9 +34,16 @@ struct TrainingMode {
   RecomputePolicy language_checkpointing = {}, vision_checkpointing = {};
 };
 
-/// How a prompt spells a picture before its slot is filled; the brackets are for templates that know no pictures.
+/// How a prompt spells a picture before its slot is filled; the brackets are for templates that know no pictures. A video has a
+/// token of its own, if the family takes any.
 struct PictureText {
-  std::string token = "<image>", before, after;
+  std::string token = "<image>", before, after, video_token = {};
+};
+
+/// Where the tokens of a picture or video lie (M-RoPE).
+struct TokenGrid {
+  int64_t time = 1, height = 0, width = 0;
+  int64_t time_step = 1;  ///< from one time to the next
 };
 
 /// What of a model is there: the features of pictures take the tower alone, training from features takes the rest.
@@ -65,8 +72,8 @@ class VisionConfig {
 
   /// Image tokens of a picture; the one place that says so.
   virtual int64_t image_tokens(const PictureShape& picture) const = 0;
-  /// Rows and columns of these tokens where their positions follow them (M-RoPE); else they are counted one by one.
-  virtual std::optional<ImageSize> token_grid(const PictureShape&) const { return std::nullopt; }
+  /// Times, rows and columns of these tokens where their positions follow them (M-RoPE); else they are counted one by one.
+  virtual std::optional<TokenGrid> token_grid(const PictureShape&) const { return std::nullopt; }
   /// Shape of what the tower makes of a picture.
   virtual std::vector<int64_t> tower_shape(const PictureShape& picture) const = 0;
   /// All that the tower's features depend on beside its weights and the pixels, as text.
@@ -79,6 +86,8 @@ class VisionConfig {
   /// Makes the processor of a folder the model's own. Errors: input_error, naming `place`, when it makes pictures that the
   /// tower does not take.
   virtual void adapt(ImageProcessor& processor, const std::string& place) const = 0;
+  /// The same of a processor of videos' frames, of a family that takes videos; it may have been that of pictures.
+  virtual void adapt_video(ImageProcessor&, const std::string&) const {}
   virtual PictureText picture_text() const { return {}; }
   /// The built-in chat template of a family whose folders bring none; empty: none.
   virtual std::string chat_template() const { return {}; }

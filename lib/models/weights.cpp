@@ -235,7 +235,8 @@ std::optional<Tensor> fresh_projector_tensor(const std::string& name, torch::Int
   constexpr std::string_view kProjector = "model.multi_modal_projector.linear_";
   if (!name.starts_with(kProjector)) return std::nullopt;
   const bool first = name[kProjector.size()] == '1';
-  const int64_t fan_in = first ? llava_vision(config).feature_size() : config.text.hidden_size;
+  const auto& llava = llava_vision(config);
+  const int64_t fan_in = first ? llava.feature_size() : llava.projector.width;
   return fresh_linear_values(shape, fan_in, name, seed, device);
 }
 

@@ -2,6 +2,7 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/errors.h"
+#include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/memory/scope.h"
 #include "lib/models/config_reader.h"
@@ -38,6 +39,7 @@ ChatTemplate choose_template(const Recipe& recipe, Command command, const VlmCon
   if (config.vision) {
     const auto picture = config.vision->picture_text();
     tokens.image_token = picture.token;
+    tokens.video_token = picture.video_token;
     tokens.image_before = picture.before;
     tokens.image_after = picture.after;
   }
@@ -50,6 +52,18 @@ ChatTemplate choose_template(const Recipe& recipe, Command command, const VlmCon
   return ChatTemplate::from_checkpoint(dir, config.vision->chat_template(), tokens);
 }
 
+/// Published limits reach 16384 tokens a picture: a bound that nobody asked for must not be what fills the memory.
+constexpr int64_t kMostTokens = 1280;
+
+/// `most` is the recipe's `key`, null where it does not say.
+void limit_pixels(ImageProcessor& p, const std::optional<int64_t>& most, const char* key) {
+  const int64_t block = int64_t{p.patch_size} * p.merge_size;
+  p.max_pixels = most.value_or(std::min(p.max_pixels, kMostTokens * block * block));
+  if (p.max_pixels < block * block)
+    throw usage_error("{}: found {}, expected at least {}, which is one token", key, p.max_pixels, block * block);
+  p.min_pixels = std::min(p.min_pixels, p.max_pixels);
+}
+
 /// Sides and limits that the recipe chooses over the processor's own.
 void apply_image_choices(const ImageRecipe& image, const VlmConfig& config, ImageProcessor& p) {
   const auto& aspect = image.aspect_ratio;
@@ -58,20 +72,15 @@ void apply_image_choices(const ImageRecipe& image, const VlmConfig& config, Imag
     throw usage_error("/image/aspect_ratio: found \"{}\", which a {} model cannot take", aspect, config.model_type);
   if (aspect == "square") p.aspect_ratio = AspectRatio::kSquare;
   if (aspect == "pad") p.aspect_ratio = AspectRatio::kPad;
-  for (const auto& [key, value] : {std::pair{"min_pixels", image.min_pixels}, {"max_pixels", image.max_pixels}})
+  for (const auto& [key, value] : {std::pair{"min_pixels", image.min_pixels},
+                                   {"max_pixels", image.max_pixels},
+                                   {"video_max_pixels", image.video_max_pixels}})
     if (value && !dynamic)
       throw usage_error("/image/{}: found {}, but a {} model takes pictures of one size", key, *value,
                         config.model_type);
   if (!dynamic) return;
-  // Published limits reach 16384 tokens a picture: a bound that nobody asked for must not be what fills the memory.
-  constexpr int64_t kMostTokens = 1280;
-  const int64_t block = int64_t{p.patch_size} * p.merge_size;
   if (image.min_pixels) p.min_pixels = *image.min_pixels;
-  p.max_pixels = image.max_pixels.value_or(std::min(p.max_pixels, kMostTokens * block * block));
-  if (p.max_pixels < block * block)
-    throw usage_error("/image/max_pixels: found {}, expected at least {}, which is one token", p.max_pixels,
-                      block * block);
-  p.min_pixels = std::min(p.min_pixels, p.max_pixels);
+  limit_pixels(p, image.max_pixels, "/image/max_pixels");
 }
 
 RowFormat to_row_format(DataFormat format) {
@@ -220,11 +229,24 @@ ImageProcessor choose_processor(const Recipe& recipe, const VlmConfig& config, b
   return processor;
 }
 
+/// Of frames: the folder's own, or that of pictures.
+ImageProcessor choose_video_processor(const Recipe& recipe, const VlmConfig& config,
+                                      const ImageProcessor& of_pictures) {
+  const fs::path file = fs::path(recipe.model.path) / "video_preprocessor_config.json";
+  auto processor = fs::exists(file) ? ImageProcessor::parse(read_file(file), file.string()) : of_pictures;
+  config.vision->adapt_video(processor, file.string());
+  processor.frames_per_second = recipe.image.video_fps;
+  if (processor.aspect_ratio == AspectRatio::kDynamic)
+    limit_pixels(processor, recipe.image.video_max_pixels, "/image/video_max_pixels");
+  return processor;
+}
+
 ExampleOptions InputParts::example_options(const Recipe& recipe, std::shared_ptr<const EmbeddingCache> cache) const {
   ExampleOptions options;
   options.tokenizer = tokenizer.get();
   options.chat_template = &chat_template;
   options.image_processor = image_processor ? &*image_processor : nullptr;
+  options.video_processor = video_processor ? &*video_processor : nullptr;
   options.image_tokens = [vision = config.vision](const PictureShape& picture) {
     return vision->image_tokens(picture);
   };
@@ -245,6 +267,7 @@ ExampleOptions InputParts::example_options(const Recipe& recipe, std::shared_ptr
       return features;
     };
   options.image_token_id = config.image_token_id;
+  options.video_token_id = config.video_token_id;
   options.max_length = recipe.data.max_length;
   options.over_length = recipe.data.truncation == Truncation::kCutText ? OverLength::kCutText
                         : recipe.data.truncation == Truncation::kError ? OverLength::kError
@@ -275,8 +298,11 @@ fs::path described_by(const Recipe& recipe) {
 
 VlmConfig model_config(const Recipe& recipe) {
   return read_vlm_config(described_by(recipe), tower_of(recipe),
-                         {recipe.model.mm_projector_type, recipe.model.vision_select_layer,
-                          recipe.output.layout == Layout::kLlava, recipe.model.similarity_head});
+                         {.projector_type = recipe.model.mm_projector_type,
+                          .vision_select_layer = recipe.model.vision_select_layer,
+                          .projector_width = recipe.model.projector_width,
+                          .original_layout = recipe.output.layout == Layout::kLlava,
+                          .similarity_head = recipe.model.similarity_head});
 }
 
 InputParts assemble_inputs(const Recipe& recipe, Command command) {
@@ -285,7 +311,11 @@ InputParts assemble_inputs(const Recipe& recipe, Command command) {
   parts.config = model_config(recipe);
   parts.tokenizer = Tokenizer::load(dir);
   parts.chat_template = choose_template(recipe, command, parts.config);
-  if (parts.config.vision) parts.image_processor = choose_processor(recipe, parts.config);
+  if (parts.config.vision) {
+    parts.image_processor = choose_processor(recipe, parts.config);
+    if (!parts.config.vision->picture_text().video_token.empty())
+      parts.video_processor = choose_video_processor(recipe, parts.config, *parts.image_processor);
+  }
   // A language model that never heard of images: its slots get an id behind both vocabularies.
   if (parts.config.vision && parts.config.image_token_id < 0)
     parts.config.image_token_id = parts.tokenizer->id_of("<image>").value_or(

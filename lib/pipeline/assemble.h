@@ -27,7 +27,7 @@ class EmbeddingCache;
 struct InputParts {
   std::shared_ptr<const Tokenizer> tokenizer;
   ChatTemplate chat_template;  ///< empty: the checkpoint has none and the recipe names none
-  std::optional<ImageProcessor> image_processor;
+  std::optional<ImageProcessor> image_processor, video_processor;
   VlmConfig config;
   int64_t pad_id = 0;
 

@@ -82,10 +82,11 @@ Json composed_config(const Recipe& recipe, const InputParts& inputs) {
                  {"image_seq_length", v.features_per_tile()},
                  {"projector_hidden_act", "gelu"},
                  {"multimodal_projector_bias", true},
-                 {"vision_feature_layer", v.feature_states[0] - v.vit.num_hidden_layers - 1},
+                 {"vision_feature_layer", v.feature_states[0] - v.tower->last_state() - 1},
                  {"vision_feature_select_strategy", v.keep_class_token ? "full" : "default"},
                  {"tie_word_embeddings", c.text.tie_word_embeddings}};
   config["text_config"]["vocab_size"] = std::max(c.text.vocab_size, c.image_token_id + 1);
+  if (v.projector.width != c.text.hidden_size) config["projector_width"] = v.projector.width;
   if (v.projector.num_linears != 2)
     config["mm_projector_type"] =
         v.projector.num_linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", v.projector.num_linears);
@@ -104,8 +105,8 @@ Json original_config(const Recipe& recipe, const InputParts& inputs) {
     config["mm_hidden_size"] = v.feature_size();
     config["mm_projector_type"] =
         v.projector.num_linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", v.projector.num_linears);
-    config["mm_vision_select_layer"] = v.feature_states[0] - v.vit.num_hidden_layers - 1;
-    config["mm_vision_select_feature"] = v.keep_class_token && !v.vit.siglip ? "cls_patch" : "patch";
+    config["mm_vision_select_layer"] = v.feature_states[0] - v.tower->last_state() - 1;
+    config["mm_vision_select_feature"] = v.keep_class_token && v.tower->has_class_token() ? "cls_patch" : "patch";
     config["mm_patch_merge_type"] = "flat";
     config["image_aspect_ratio"] = inputs.image_processor->aspect_ratio == AspectRatio::kPad ? "pad" : "square";
     for (const char* key : {"mm_use_im_start_end", "mm_use_im_patch_token"}) config[key] = false;
@@ -169,8 +170,8 @@ void write_whole_model(const Recipe& recipe, const InputParts& inputs, ModelPart
     const auto& v = llava_vision(inputs.config);
     const Json processor = {{"processor_class", "LlavaProcessor"},
                             {"image_token", "<image>"},
-                            {"patch_size", v.vit.patch_size},
-                            {"num_additional_image_tokens", v.vit.siglip ? 0 : 1},
+                            {"patch_size", v.tower->image_size / v.grid_side()},
+                            {"num_additional_image_tokens", v.tower->has_class_token() ? 1 : 0},
                             {"vision_feature_select_strategy", v.keep_class_token ? "full" : "default"}};
     write_file_atomic(folder.path() / "processor_config.json", processor.dump(2) + "\n");
   }

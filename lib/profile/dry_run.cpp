@@ -123,7 +123,7 @@ int64_t most_images(const Recipe& recipe, const VlmConfig& config) {
     unless_bad([&] {
       int64_t images = 0;
       for (const auto& message : dataset.row(i).messages)
-        for (const auto& part : message.parts) images += part.kind == MessagePart::Kind::kImage;
+        for (const auto& part : message.parts) images += part.kind != MessagePart::Kind::kText;
       most = std::max(most, images);
     });
   }

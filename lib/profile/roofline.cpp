@@ -35,6 +35,9 @@ double operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> in
     return 2 * count(at(1)) * static_cast<double>(at(2).size(-1));
   if (name == "vlmtune::quantized_product")
     return 2 * count(at(0)) * static_cast<double>((inputs[9].toBool() ? inputs[8] : inputs[7]).toInt());
+  if (name == "vlmtune::depthwise_conv") return 2 * count(at(0)) * static_cast<double>(at(1).size(2) * at(1).size(3));
+  if (name == "vlmtune::depthwise_conv_weight_backward")
+    return 2 * count(at(0)) * static_cast<double>(inputs[2].toInt() * inputs[2].toInt());
   const bool attends = name.starts_with("aten::_scaled_dot_product") || name.starts_with("vlmtune::attention");
   if (attends) {
     const bool backward = name.ends_with("_backward");

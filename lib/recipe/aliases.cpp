@@ -93,6 +93,8 @@ constexpr Alias kAliases[] = {
     {"image_max_pixels", "image", "max_pixels"},
     {"min_pixels", "image", "min_pixels"},
     {"max_pixels", "image", "max_pixels"},
+    {"video_max_pixels", "image", "video_max_pixels"},
+    {"video_fps", "image", "video_fps"},
     {"freeze_vit", "freeze", "vision_tower"},
     {"freeze_vision_tower", "freeze", "vision_tower"},
     {"freeze_aligner", "freeze", "projector"},

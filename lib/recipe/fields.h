@@ -85,8 +85,11 @@ void visit_fields(V& v, ModelRecipe& s) {
   v({"mm_projector_type", kByAll, "null: the checkpoint's; mlp2x_gelu for a new projector", {}, "linear|mlpNx_gelu"},
     s.mm_projector_type);
   v({"vision_select_layer", kByAll,
-     "vision layer whose output is used; null: the checkpoint's, -2 for a new projector"},
+     "vision layer whose output is used; null: the checkpoint's, for a new projector -2 (a ConvNeXt's last stage)"},
     s.vision_select_layer);
+  v({"projector_width", kByAll,
+     "width that a new projector's first layer gives features of any tower; null: the language model's", kFromOne},
+    s.projector_width);
   v({"chat_template", kByAll, "null: the checkpoint's own"}, s.chat_template);
   v({"similarity_head", kByAll,
      "can tell how well a picture and a text fit: trained beside the projector, for retrieval"},
@@ -129,6 +132,8 @@ void visit_fields(V& v, ImageRecipe& s) {
     s.grid_pinpoints);
   v({"min_pixels", kByAll, "enlarge smaller pictures", kFromOne}, s.min_pixels);
   v({"max_pixels", kByAll, "shrink larger pictures", kFromOne}, s.max_pixels);
+  v({"video_max_pixels", kByAll, "shrink larger frames of videos", kFromOne}, s.video_max_pixels);
+  v({"video_fps", kByAll, "frames of videos for each second, for positions in time", kPositive}, s.video_fps);
   v({"adaptive", kByAll, "resolution by image complexity"}, s.adaptive);
   v({"token_pruning", kByAll, "keep a share of the image tokens"}, s.token_pruning);
 }

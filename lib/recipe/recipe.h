@@ -49,7 +49,8 @@ struct ModelRecipe {
   std::optional<std::string> adapter;            // PEFT folder, applied on top
   std::optional<std::string> projector;          // projector weights of an earlier pretrain
   std::optional<std::string> mm_projector_type;  // null: the checkpoint's; mlp2x_gelu for a new projector
-  std::optional<int64_t> vision_select_layer;    // null: the checkpoint's; -2 for a new projector
+  std::optional<int64_t> vision_select_layer;    // null: the checkpoint's; the tower's usual one for a new projector
+  std::optional<int64_t> projector_width;        // between the layers of a new projector; null: the language model's
   std::optional<std::string> chat_template;      // null: the checkpoint's
   bool similarity_head = false;                  // trained beside the projector, read by retrieval metrics
   bool operator==(const ModelRecipe&) const = default;
@@ -82,6 +83,8 @@ struct ImageRecipe {
   std::string aspect_ratio = "model";                                 // model|square|pad|anyres|anyres_max_N|dynamic
   std::optional<std::vector<std::array<int64_t, 2>>> grid_pinpoints;  // [height, width] in pixels
   std::optional<int64_t> min_pixels, max_pixels;
+  std::optional<int64_t> video_max_pixels;  // of a frame
+  double video_fps = 2;                     // frames of videos for each second
   Reserved adaptive;
   Reserved token_pruning;
   bool operator==(const ImageRecipe&) const = default;

@@ -6,11 +6,12 @@
 namespace vlmtune {
 namespace {
 
-// The parts of a message in their order; one newline belongs to an image.
-#define CONTENT_MACRO                                                                                               \
-  "{%- macro content(message) -%}{%- for part in message.content -%}"                                               \
-  "{%- if part.type == 'image' -%}{{ image_token }}{{ '' if loop.last else '\\n' }}{%- else -%}{{ part.text }}{%- " \
-  "endif -%}"                                                                                                       \
+// The parts of a message in their order; one newline belongs to an image or a video.
+#define CONTENT_MACRO                                                                  \
+  "{%- macro content(message) -%}{%- for part in message.content -%}"                  \
+  "{%- if part.type == 'image' -%}{{ image_token }}{{ '' if loop.last else '\\n' }}"   \
+  "{%- elif part.type == 'video' -%}{{ video_token }}{{ '' if loop.last else '\\n' }}" \
+  "{%- else -%}{{ part.text }}{%- endif -%}"                                           \
   "{%- endfor -%}{%- endmacro -%}"
 
 #define FIND_SYSTEM(fallback)                         \

@@ -1,6 +1,7 @@
 #include "lib/text/chat_template.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "lib/base/errors.h"
@@ -23,23 +24,31 @@ struct ContentForms {
   }
 };
 
-Value content_value(const Message& message, int index, bool as_list, const std::string& image) {
+/// A picture or video as templates spell it that know neither.
+std::string bracketed(const TemplateTokens& tokens, MessagePart::Kind kind) {
+  return tokens.image_before + (kind == MessagePart::Kind::kVideo ? tokens.video_token : tokens.image_token) +
+         tokens.image_after;
+}
+
+Value content_value(const Message& message, int index, bool as_list, const TemplateTokens& tokens) {
+  using Kind = MessagePart::Kind;
   if (as_list) {
     jinja::List parts;
     for (const auto& part : message.parts) {
-      bool is_image = part.kind == MessagePart::Kind::kImage;
-      jinja::Dict dict = {{Value::text("type"), Value::text(is_image ? "image" : "text")}};
-      if (!is_image) dict.emplace_back(Value::text("text"), Value::text(jinja::Text(part.text, index)));
+      const char* type = part.kind == Kind::kImage ? "image" : part.kind == Kind::kVideo ? "video" : "text";
+      jinja::Dict dict = {{Value::text("type"), Value::text(type)}};
+      if (part.kind == Kind::kText) dict.emplace_back(Value::text("text"), Value::text(jinja::Text(part.text, index)));
       parts.push_back(Value::dict(std::move(dict)));
     }
     return Value::list(std::move(parts));
   }
   jinja::Text text;
   for (size_t i = 0; i < message.parts.size(); ++i) {
-    if (message.parts[i].kind != MessagePart::Kind::kImage)
-      text.append(message.parts[i].text, index);
+    const auto& part = message.parts[i];
+    if (part.kind == Kind::kText)
+      text.append(part.text, index);
     else
-      text.append(image + (i + 1 < message.parts.size() ? "\n" : ""), jinja::kTemplateSource);
+      text.append(bracketed(tokens, part.kind) + (i + 1 < message.parts.size() ? "\n" : ""), jinja::kTemplateSource);
   }
   return Value::text(std::move(text));
 }
@@ -72,7 +81,6 @@ struct ChatTemplate::State {
 
   jinja::Text run(const std::vector<Message>& messages, bool add_generation_prompt, const ContentForms& how) const {
     if (!code) throw input_error("the checkpoint has no chat template; choose one by model.chat_template");
-    const auto bracketed = tokens.image_before + tokens.image_token + tokens.image_after;
     jinja::List list;
     for (size_t i = 0; i < messages.size(); ++i) {
       const auto& message = messages[i];
@@ -80,9 +88,8 @@ struct ChatTemplate::State {
         if (auto bad = find_invalid_utf8(part.text)) throw input_error("message {}: not UTF-8 at byte {}", i + 1, *bad);
       }
       auto index = static_cast<int>(i);
-      jinja::Dict dict = {
-          {Value::text("role"), Value::text(message.role)},
-          {Value::text("content"), content_value(message, index, how.is_list(message.role), bracketed)}};
+      jinja::Dict dict = {{Value::text("role"), Value::text(message.role)},
+                          {Value::text("content"), content_value(message, index, how.is_list(message.role), tokens)}};
       if (plain) dict.emplace_back(Value::text("newline"), Value::text(jinja::Text("\n", index)));
       list.push_back(Value::dict(std::move(dict)));
     }
@@ -95,7 +102,9 @@ struct ChatTemplate::State {
       if (!token.empty()) variables[name] = Value::text(token);
     };
     put("bos_token", tokens.bos_token), put("eos_token", tokens.eos_token), put("unk_token", tokens.unk_token);
-    put("pad_token", tokens.pad_token), put("image_token", builtin ? bracketed : tokens.image_token);
+    put("pad_token", tokens.pad_token),
+        put("image_token", builtin ? bracketed(tokens, MessagePart::Kind::kImage) : tokens.image_token);
+    put("video_token", builtin ? bracketed(tokens, MessagePart::Kind::kVideo) : tokens.video_token);
     return code->render(variables);
   }
 
@@ -179,11 +188,22 @@ std::string ChatTemplate::render_text(const std::vector<Message>& messages, bool
   return state_->run(messages, add_generation_prompt, state_->forms).bytes();
 }
 
+void ChatTemplate::check_slots(const std::vector<PromptSpan>& spans, const std::vector<Message>& messages,
+                               SpanKind slot, MessagePart::Kind kind, const char* name) const {
+  const auto slots = std::count_if(spans.begin(), spans.end(), [&](const auto& span) { return span.kind == slot; });
+  std::ptrdiff_t wanted = 0;
+  for (const auto& message : messages)
+    wanted += std::count_if(message.parts.begin(), message.parts.end(), [&](const auto& p) { return p.kind == kind; });
+  if (slots != wanted)
+    throw input_error("{}: the chat template writes {} {} slots for {} {}s", state_->origin, slots, name, wanted, name);
+}
+
 std::vector<PromptSpan> ChatTemplate::render(const std::vector<Message>& messages, bool add_generation_prompt) const {
   auto text = state_->run(messages, add_generation_prompt, state_->forms);
-  const auto& image_token = state_->tokens.image_token;
+  const std::array<std::pair<SpanKind, const std::string&>, 2> tokens{
+      {{SpanKind::kImage, state_->tokens.image_token}, {SpanKind::kVideo, state_->tokens.video_token}}};
   std::vector<PromptSpan> spans;
-  size_t begin = 0, slots = 0;
+  size_t begin = 0;
   auto put_control = [&](std::string_view part) {
     if (!part.empty()) spans.push_back({SpanKind::kControl, std::string(part), -1});
   };
@@ -195,22 +215,21 @@ std::vector<PromptSpan> ChatTemplate::render(const std::vector<Message>& message
       spans.push_back({answer ? SpanKind::kAnswer : SpanKind::kText, std::string(part), run.source});
       continue;
     }
-    for (size_t found; !image_token.empty() && (found = part.find(image_token)) != std::string_view::npos;) {
-      put_control(part.substr(0, found));
-      spans.push_back({SpanKind::kImage, "", -1});
-      ++slots;
-      part.remove_prefix(found + image_token.size());
+    while (true) {
+      size_t first = std::string_view::npos, length = 0;
+      SpanKind kind = SpanKind::kImage;
+      for (const auto& [of, token] : tokens)
+        if (const size_t found = token.empty() ? first : part.find(token); found < first)
+          first = found, length = token.size(), kind = of;
+      if (first == std::string_view::npos) break;
+      put_control(part.substr(0, first));
+      spans.push_back({kind, "", -1});
+      part.remove_prefix(first + length);
     }
     put_control(part);
   }
-  size_t images = 0;
-  for (const auto& message : messages) {
-    images += static_cast<size_t>(std::count_if(message.parts.begin(), message.parts.end(), [](const auto& part) {
-      return part.kind == MessagePart::Kind::kImage;
-    }));
-  }
-  if (slots != images)
-    throw input_error("{}: the chat template writes {} image slots for {} images", state_->origin, slots, images);
+  check_slots(spans, messages, SpanKind::kImage, MessagePart::Kind::kImage, "image");
+  check_slots(spans, messages, SpanKind::kVideo, MessagePart::Kind::kVideo, "video");
   return spans;
 }
 

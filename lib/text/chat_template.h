@@ -10,7 +10,7 @@
 namespace vlmtune {
 
 struct MessagePart {
-  enum class Kind { kText, kImage } kind = Kind::kText;
+  enum class Kind { kText, kImage, kVideo } kind = Kind::kText;
   std::string text;
 };
 
@@ -25,8 +25,10 @@ struct TemplateTokens {
   std::string eos_token = "</s>";
   std::string unk_token = "<unk>";
   std::string pad_token = {};
-  std::string image_token = "<image>";    ///< written by a template, it is an image slot
-  std::string image_before = {}, image_after = {};  ///< what stands around it where the template itself knows no pictures
+  std::string image_token = "<image>";  ///< written by a template, it is an image slot
+  std::string video_token = {};         ///< ... a video slot; empty: the model takes no videos
+  std::string image_before = {},
+              image_after = {};  ///< what stands around it where the template itself knows no pictures
 };
 
 /// A Jinja chat template of a checkpoint, or a built-in one.
@@ -64,7 +66,8 @@ class ChatTemplate {
   /// True when answers need no end-of-turn token: "plain" captions end with their newline.
   bool answers_end_themselves() const;
 
-  /// Control text that spells the image token becomes an image slot; there must be one for each image of the messages.
+  /// Control text that spells the image or video token becomes a slot; there must be one for each of the messages' images and
+  /// videos.
   /// Neighbouring spans differ in kind or turn; no text span is empty. Errors: input_error, with the template's own
   /// message when it refuses the conversation.
   std::vector<PromptSpan> render(const std::vector<Message>& messages, bool add_generation_prompt) const;
@@ -73,6 +76,10 @@ class ChatTemplate {
   std::string render_text(const std::vector<Message>& messages, bool add_generation_prompt) const;
 
  private:
+  /// As many spans of a kind as parts. Errors: input_error.
+  void check_slots(const std::vector<PromptSpan>& spans, const std::vector<Message>& messages, SpanKind slot,
+                   MessagePart::Kind kind, const char* name) const;
+
   struct State;
   std::shared_ptr<const State> state_;
 };

@@ -7,12 +7,15 @@ namespace vlmtune {
 
 /// The id that stands for one image in an encoded prompt (LLaVA's IMAGE_TOKEN_INDEX).
 inline constexpr int64_t kImageSlot = -200;
+/// The same for a video.
+inline constexpr int64_t kVideoSlot = -201;
 
 enum class SpanKind {
   kControl,  ///< written by the template: added tokens in it are parsed
   kText,     ///< user or system text: control tokens typed here stay text, but marks of boxes
   kAnswer,   ///< assistant text: trained, and control tokens as above
   kImage,    ///< one image slot; the text is empty
+  kVideo,    ///< one video slot; the text is empty
 };
 
 struct PromptSpan {

@@ -71,9 +71,9 @@ PromptItems lay_out(const TokenizerPipeline& pipeline, const std::vector<PromptS
   };
   for (size_t i = 0; i < spans.size(); ++i) {
     const auto& span = spans[i];
-    if (span.kind == SpanKind::kImage) {
+    if (span.kind == SpanKind::kImage || span.kind == SpanKind::kVideo) {
       close_text();
-      result.items.push_back({{}, kImageSlot});
+      result.items.push_back({{}, span.kind == SpanKind::kImage ? kImageSlot : kVideoSlot});
       continue;
     }
     text.append(span.text, label_of(span.kind), true);
@@ -122,7 +122,7 @@ Encoding Tokenizer::encode_prompt(const std::vector<PromptSpan>& spans, const Pr
   for (size_t i = 0; i < layout.items.size(); ++i) {
     auto& item = layout.items[i];
     if (item.id) {
-      emit(*item.id, *item.id != kImageSlot);
+      emit(*item.id, *item.id >= 0);
       continue;
     }
     tokens.clear();

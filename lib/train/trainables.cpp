@@ -16,7 +16,8 @@ bool is_lora(const std::string& name) { return name.find(".lora_") != std::strin
 /// As transformers' Trainer: biases and every norm stay undecayed.
 bool is_decayed(const std::string& name) {
   static const std::regex kUndecayed(
-      "(bias|logit_scale|layernorm|layer_norm|layrnorm|rmsnorm|(^|\\.)(norm[0-9]*|ln_[a-z0-9]+)($|\\.)|_norm($|\\.))",
+      "(bias|logit_scale|layernorm|layer_norm|layrnorm|rmsnorm|(^|\\.)(norm[0-9]*|ln_[a-z0-9]+)($|\\.)|_norm($|\\.)|"
+      "downsampling_layer\\.0\\.)",
       std::regex::icase);
   return !std::regex_search(name, kUndecayed);
 }

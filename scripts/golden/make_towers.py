@@ -30,7 +30,7 @@ def make(case, whole, tower, features_of, processor):
     folder = case_folder("models", case)
     keys = save_model(whole, folder)
     processor.save_pretrained(folder)
-    pixels = processor([Image.open(path(*size)) for size in IMAGES], return_tensors="pt").pixel_values
+    pixels = processor([Image.open(path(*size)) for size in IMAGES], return_tensors="pt").pixel_values.requires_grad_()
     out = tower(pixels, output_hidden_states=True)
     features = features_of(out)
     weights = torch.randn(features.shape, generator=generator(case, "loss"))
@@ -39,7 +39,7 @@ def make(case, whole, tower, features_of, processor):
     grads = {n: p.grad for n, p in whole.named_parameters()}
     assert set(grads) == keys
     total = math.sqrt(sum(g.double().square().sum() for g in grads.values() if g is not None))
-    tensors = {"pixel_values": pixels, "features": features, "loss_weights": weights} | \
+    tensors = {"pixel_values": pixels.detach(), "pixel_gradient": pixels.grad, "features": features, "loss_weights": weights} | \
         {f"hidden_states.{i}": h for i, h in enumerate(out.hidden_states)} | {f"grad.{n}": g for n, g in grads.items() if g is not None}
     write_golden(folder, tensors, {
         "images": [path(*size).name for size in IMAGES], "num_hidden_states": len(out.hidden_states), "loss": loss.item(), "grad_norm": total,

@@ -98,15 +98,15 @@ def file_key(name, keys):
 
 
 class Rows:
-    """Builds token rows from segments: ("t", n) text, ("i", n) n image placeholders, ("a", n) text with labels."""
+    """Builds token rows from segments: ("t", n) text, ("i", n) n image placeholders, ("v", n) n of videos, ("a", n) text with labels."""
 
-    def __init__(self, case, image_token=IMAGE_TOKEN):
-        self.rng, self.image_token, self.ids, self.labels = generator(case, "rows"), image_token, [], []
+    def __init__(self, case, image_token=IMAGE_TOKEN, video_token=None):
+        self.rng, self.placeholders, self.ids, self.labels = generator(case, "rows"), {"i": image_token, "v": video_token}, [], []
 
     def add(self, *segments):
         ids, labels = [1], [-100]
         for kind, n in segments:
-            new = [self.image_token] * n if kind == "i" else \
+            new = [self.placeholders[kind]] * n if kind in self.placeholders else \
                 torch.randint(3, IMAGE_TOKEN, (n,), generator=self.rng).tolist()
             ids += new
             labels += new if kind == "a" else [-100] * n

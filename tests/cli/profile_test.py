@@ -158,6 +158,44 @@ class Profile(program.Case):
             recipe["data"].update(packing=packing, group_by_modality_length=not packing)
             self.predict(self.write_recipe("one-bad-recipe.json", recipe), "pretrain")
 
+    def test_light_tower(self):
+        language, _, _ = tiny.write_parts(self.dir / "light", self.model)
+        model = {"path": str(language), "vision_tower": str(tiny.write_convnext(self.dir / "light" / "convnext")), "mm_projector_type": "mlp2x_gelu",
+                 "projector_width": 28}
+        lora = {"r": 4, "target_modules": "all-linear", "dropout": 0.1}
+        bf16 = {"compute": "bf16", "parameters": "bf16"}
+        trained = {"language_model": False, "vision_tower": False}
+        for name, command, sections in [
+            ("projector", "pretrain", {}),
+            ("projector bf16", "pretrain", {"precision": bf16}),
+            ("everything trained", "pretrain", {"freeze": trained}),
+            ("everything trained checkpointing", "pretrain", {"freeze": trained, "memory": {"checkpointing": "full", "vision_checkpointing": "full"}}),
+            ("everything trained bf16 selective", "pretrain", {"freeze": trained, "precision": bf16,
+                                                               "memory": {"checkpointing": "selective", "vision_checkpointing": "selective"}}),
+            ("lora", "lora-finetune", {"lora": {**lora, "vision_target_modules": ["pwconv1", "pwconv2"]}}),
+            ("qlora with its tower", "lora-finetune", {"lora": lora, "quantization": {"bits": 4, "skip_modules": ["multi_modal_projector"]}}),
+            ("lora streamed from disk", "lora-finetune", {"lora": lora, "memory": {"offload": {"parameters": "disk"}}}),
+            ("lora from a cache", "lora-finetune", {"lora": lora, "data": {"embedding_cache": str(self.dir / "light-embeddings")}}),
+        ]:
+            with self.subTest(name):
+                self.check_training(f"light {name}", command, 2, model=model, **sections)
+        losses = [[json.loads(line)["loss"] for line in (self.dir / f"light-{name}" / "metrics.jsonl").read_text().splitlines()]
+                  for name in ("lora-streamed-from-disk", "lora-from-a-cache")]
+        self.assertEqual(losses[0], losses[1])
+
+        model["projector"] = str(self.dir / "light-projector" / "final" / "projector.safetensors")
+        run = self.dir / "infer-light"
+        path = self.write_recipe("infer-light.json", {"model": model, "generation": {"max_new_tokens": 20}, "output": {"dir": str(run)},
+                                                      "precision": {"compute": "fp32", "parameters": "fp32"}})
+        answer = program.run("infer", "--recipe", path, "--json", "--image", self.images / "0a.png", "--prompt", "word " * 50).expect(0).json()
+        self.compare("light infer", self.predict(path, "infer", f"generation.prompt_tokens={answer['prompt_tokens']}"),
+                     json.loads((run / "memory.json").read_text()))
+
+        # A whole model of these parts is one that reads again.
+        whole = {"path": str(self.dir / "light-everything-trained" / "final")}
+        path = self.write_recipe("whole-light.json", {"model": whole, "generation": {"max_new_tokens": 4}})
+        program.run("infer", "--recipe", path, "--json", "--image", self.images / "0a.png", "--prompt", "word").expect(0)
+
     def test_packing(self):
         lora = {"r": 4, "target_modules": "all-linear", "dropout": 0.1}
         for name, command, images, sections in [

@@ -98,6 +98,35 @@ class QwenVl(program.Case):
         self.assertEqual(merged.expect(0).json()["tokens"], adapted["tokens"])
         self.assertEqual(set(tiny.read_safetensors(run / "merged" / "model.safetensors")), set(tiny.read_safetensors(self.model / "model.safetensors")))
 
+    def test_videos(self):
+        for index in range(3):
+            tiny.write_png(self.images / f"frame{index}.png", 4 * BLOCK, 3 * BLOCK, index)
+        frames = [f"frame{index}.png" for index in range(3)]
+        question = {"id": "video", "videos": [frames], "image": "wide.png", "messages": [{"role": "user", "content": "<image>and<video>\nmoves"}]}
+        path = self.dir / "video.jsonl"
+        path.write_text(json.dumps(question) + "\n")
+        answer = self.infer("--input", path, "--set", f"data.image_folder={self.images}").expect(0).json()
+        prompt = answer["prompt_token_ids"]
+        # Two frames make a time of 4 x 3 tokens, and the third one another.
+        self.assertEqual((prompt.count(tiny_qwen.VIDEO_PAD), prompt.count(IMAGE_PAD)), (2 * 4 * 3, 6 * 3))
+        first = prompt.index(tiny_qwen.VIDEO_PAD)
+        self.assertEqual((prompt[first - 1], prompt[first + 24]), (VISION_START, VISION_END))
+
+        rows = [{"id": str(i), "videos": [frames], "conversations": [tiny.turn("human", "<video>what"), tiny.turn("gpt", "it moves")]} for i in range(4)]
+        tiny.write_json(self.dir / "videos.json", rows)
+        data = {"train": [str(self.dir / "videos.json")], "image_folder": str(self.images)}
+        lora = {"r": 4, "target_modules": "all-linear", "vision_target_modules": ["qkv"]}
+        _, plain = self.train("video", "lora-finetune", data=data, lora=lora)
+        self.assertLess(plain[-1]["loss"], plain[0]["loss"])
+        _, again = self.train("video recomputed", "lora-finetune", data=data, lora=lora, memory={"checkpointing": "full"})
+        self.assertEqual([line["loss"] for line in again], [line["loss"] for line in plain])
+        _, small = self.train("video small", "lora-finetune", data=data, lora=lora, image={"video_max_pixels": 6 * BLOCK ** 2})
+        self.assertLess(small[0]["tokens"], plain[0]["tokens"])
+
+        for wrong, message in (({"videos": ["a.mp4"]}, "not decoded"), ({"videos": [["frame0.png", "tall.png"]]}, "as the video's first")):
+            path.write_text(json.dumps({**question, **wrong}) + "\n")
+            self.assertIn(message, self.infer("--input", path, "--set", f"data.image_folder={self.images}").out)
+
     def test_parts_that_train(self):
         before = tiny.read_safetensors(self.model / "model.safetensors")
         run, _ = self.train("merger", "pretrain")

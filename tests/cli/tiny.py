@@ -116,6 +116,43 @@ def write_parts(folder, model):
     return folder / "language", folder / "tower", folder / "projector.safetensors"
 
 
+CONVNEXT_SIZES, CONVNEXT_DEPTHS, CONVNEXT_SIDE = [8, 12, 16, 24], [1, 1, 2, 1], 96
+
+
+def write_convnext(folder, seed=3):
+    """A ConvNeXt-V2 as its classifiers are published: 3 x 3 features of 24 channels."""
+    folder.mkdir(parents=True)
+    write_json(folder / "config.json", {"model_type": "convnextv2", "hidden_sizes": CONVNEXT_SIZES, "depths": CONVNEXT_DEPTHS, "image_size": 224,
+                                        "patch_size": 4, "num_channels": 3, "hidden_act": "gelu", "drop_path_rate": 0.0})
+    write_json(folder / "preprocessor_config.json", {
+        "image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": CONVNEXT_SIDE}, "crop_pct": 0.875, "resample": 3,
+        "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})
+    weights = Weights(seed)
+    at = "convnextv2.embeddings."
+    weights.normal(at + "patch_embeddings.weight", CONVNEXT_SIZES[0], 3, 4, 4)
+    weights.normal(at + "patch_embeddings.bias", CONVNEXT_SIZES[0])
+    weights.norm(at + "layernorm", CONVNEXT_SIZES[0], True)
+    for stage, (size, depth) in enumerate(zip(CONVNEXT_SIZES, CONVNEXT_DEPTHS)):
+        at = f"convnextv2.encoder.stages.{stage}."
+        if stage:
+            weights.norm(at + "downsampling_layer.0", CONVNEXT_SIZES[stage - 1], True)
+            weights.normal(at + "downsampling_layer.1.weight", size, CONVNEXT_SIZES[stage - 1], 2, 2)
+            weights.normal(at + "downsampling_layer.1.bias", size)
+        for layer in range(depth):
+            at = f"convnextv2.encoder.stages.{stage}.layers.{layer}."
+            weights.normal(at + "dwconv.weight", size, 1, 7, 7)
+            weights.normal(at + "dwconv.bias", size)
+            weights.norm(at + "layernorm", size, True)
+            weights.linear(at + "pwconv1", 4 * size, size, True)
+            weights.linear(at + "pwconv2", size, 4 * size, True)
+            weights.normal(at + "grn.weight", 1, 1, 1, 4 * size)
+            weights.normal(at + "grn.bias", 1, 1, 1, 4 * size)
+    weights.norm("convnextv2.layernorm", CONVNEXT_SIZES[-1], True)
+    weights.linear("classifier", 3, CONVNEXT_SIZES[-1], True)
+    write_safetensors(folder / "model.safetensors", weights.tensors)
+    return folder
+
+
 def write_tokenizer(folder, specials=SPECIALS):
     # GPT-2's alphabet: printable bytes stand for themselves, the others for characters from 256 on.
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]

@@ -16,13 +16,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// "role: text" with pictures as [].
+/// "role: text" with pictures as [], videos as {}.
 std::string show(const Row& row) {
   std::string text;
   for (const Message& message : row.messages) {
     text += message.role + ":";
     for (const MessagePart& part : message.parts)
-      text += part.kind == MessagePart::Kind::kImage ? "[]" : "<" + part.text + ">";
+      text += part.kind == MessagePart::Kind::kImage   ? "[]"
+              : part.kind == MessagePart::Kind::kVideo ? "{}"
+                                                       : "<" + part.text + ">";
     text += " ";
   }
   return text;
@@ -105,6 +107,31 @@ TEST_F(DatasetTest, Dialects) {
   EXPECT_EQ(prompt.id, "7");
   EXPECT_EQ(show(prompt), "user:<Read >[]< it> ");
   EXPECT_THAT(prompt.references, ElementsAre("one", "two"));
+}
+
+TEST_F(DatasetTest, VideosAreListsOfFrames) {
+  const auto row = [&](const std::string& keys, const std::string& text) {
+    return R"({)" + keys + R"(, "conversations": [{"from": "human", "value": ")" + text +
+           R"("}, {"from": "gpt", "value": "<video>"}]})";
+  };
+  const auto file = [&](const char* name) { return (scratch_.path() / name).string(); };
+  const Row both =
+      only_row(row(R"("videos": [["a.png", "b.png"], ["c.png"]], "images": ["d.png"])", "x<video>\ny<image>z<video>"));
+  EXPECT_EQ(show(both), "user:<x>{}<y>[]<z>{} assistant:<<video>> ");
+  EXPECT_THAT(both.videos, ElementsAre(ElementsAre(file("a.png"), file("b.png")), ElementsAre(file("c.png"))));
+  EXPECT_THAT(both.images, ElementsAre(file("d.png")));
+  EXPECT_EQ(show(only_row(row(R"("videos": [["a.png"]], "image": "b.png")", "Q"))),
+            "user:[]{}<Q> assistant:<<video>> ");
+  EXPECT_EQ(show(only_row(row(R"("video": ["a.png", "b.png"])", "<video>Q"))), "user:{}<Q> assistant:<<video>> ");
+  EXPECT_EQ(show(only_row(row(R"("id": 1)", "<video>Q"))), "user:<<video>Q> assistant:<<video>> ");
+  const Row parts = only_row(
+      R"({"messages": [{"role": "user", "content": [{"type": "video", "video": ["a.png", "b.png"]}, {"type": "text", "text": "Q"}]}, {"role": "assistant", "content": "A"}]})");
+  EXPECT_EQ(show(parts), "user:{}<Q> assistant:<A> ");
+  EXPECT_THAT(parts.videos, ElementsAre(ElementsAre(file("a.png"), file("b.png"))));
+  EXPECT_TRUE(open("[" + row(R"("videos": [["a.png"]])", "Q") + "]").has_image(0));
+  EXPECT_THAT(row_error(row(R"("videos": ["a.mp4"])", "Q")), HasSubstr("videos are not decoded"));
+  EXPECT_THAT(row_error(row(R"("videos": [[]])", "Q")), HasSubstr("empty"));
+  EXPECT_THAT(row_error(row(R"("videos": [["a.png"]])", "<video><video>")), HasSubstr("2 video tags for 1 videos"));
 }
 
 TEST_F(DatasetTest, TagsMarkPlaces) {

@@ -82,6 +82,15 @@ TEST(Processor, SpellingsOfTheConfig) {
       "f");
   EXPECT_EQ(nested.aspect_ratio, AspectRatio::kAnyres);
   EXPECT_EQ(nested.grid_pinpoints, (std::vector<ImageSize>{{672, 336}}));
+  const auto convnext =
+      ImageProcessor::parse(R"({"feature_extractor_type": "ConvNextFeatureExtractor", "size": 224})", "f");
+  EXPECT_EQ(convnext.shortest_edge, 256);  // of which the middle is cut
+  EXPECT_EQ(convnext.tile_size(), (ImageSize{224, 224}));
+  EXPECT_EQ(convnext.image_mean[0], 0.5);
+  const auto stretched = ImageProcessor::parse(
+      R"({"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 384}, "crop_pct": 0.9})", "f");
+  EXPECT_FALSE(stretched.do_center_crop);
+  EXPECT_EQ(stretched.tile_size(), (ImageSize{384, 384}));
 }
 
 TEST(Processor, WrongConfigNamesTheKey) {
@@ -99,6 +108,9 @@ TEST(Processor, WrongConfigNamesTheKey) {
   EXPECT_THAT(message(R"({"size": 0})"), HasSubstr("/size"));
   EXPECT_THAT(message(R"({"image_std": [0, 1, 1]})"), HasSubstr("/image_std"));
   EXPECT_THAT(message(R"({"resample": 9})"), HasSubstr("/resample"));
+  EXPECT_THAT(message(R"({"image_processor_type": "ConvNextImageProcessor", "crop_pct": 0})"), HasSubstr("/crop_pct"));
+  EXPECT_THAT(message(R"({"image_processor_type": "ConvNextImageProcessor", "size": {"height": 5, "width": 5}})"),
+              HasSubstr("/size"));
 }
 
 TEST(Anyres, TokenCountsEqualTransformers) {

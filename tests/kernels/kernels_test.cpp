@@ -12,6 +12,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/composed.h"
+#include "kernels/depthwise_conv.h"
 #include "kernels/dynamic_values.h"
 #include "kernels/linear.h"
 #include "kernels/linear_cross_entropy.h"
@@ -100,6 +101,20 @@ Op packed_attention(const char* name, const Tensor& starts, int64_t heads, int64
           3};
 }
 
+/// x [N, H, W, C]; LibTorch's has the channels before the rows.
+Op depthwise(const char* name, const std::vector<int64_t>& shape, int64_t side) {
+  const int64_t channels = shape[3];
+  return {
+      name, [](const Inputs& i) { return depthwise_conv(i[0], i[1], i[2]); },
+      [=](const Inputs& i) {
+        return torch::conv2d(i[0].permute({0, 3, 1, 2}), i[1], i[2], 1, side / 2, 1, channels).permute({0, 2, 3, 1});
+      },
+      [=](torch::ScalarType t) {
+        return Inputs{random(shape, t), random({channels, 1, side, side}, t), random({channels}, t)};
+      },
+      3};
+}
+
 const std::vector<Op>& ops() {
   static const std::vector<Op> table = {
       {"rms_norm", [](const Inputs& i) { return rms_norm(i[0], i[1], 1e-5); },
@@ -128,6 +143,9 @@ const std::vector<Op>& ops() {
        2},
       {"rope", [](const Inputs& i) { return rope(i[0], i[1], i[2]); },
        [](const Inputs& i) { return i[0] * i[1] + rotate_half(i[0]) * i[2]; }, rope_inputs, 1},
+      depthwise("depthwise_conv", {2, 4, 6, 5}, 3),
+      depthwise("depthwise_conv, smaller than its kernel", {1, 2, 3, 3}, 7),
+      depthwise("depthwise_conv, blocks of channels", {2, 9, 8, 131}, 7),
       {"attention, causal, grouped", [](const Inputs& i) { return attention(i[0], i[1], i[2], true, {}); },
        [](const Inputs& i) { return plain_attention(i, true); },
        [](torch::ScalarType t) {

@@ -4,7 +4,6 @@
 #include "lib/models/config_reader.h"
 #include "lib/models/export.h"
 #include "lib/models/llava/config.h"
-#include "lib/models/vit/model.h"
 #include "tests/parity/golden.h"
 
 namespace vlmtune::test {
@@ -29,12 +28,12 @@ TEST_P(Tower, HiddenStates) {
                {{Checkpoint::open(golden_path("models/llama")), PartKind::kLanguageModel},
                 {Checkpoint::open(dir), PartKind::kVisionTower}},
                options);
-  const auto& vit = llava_vision(config).vit;
-  Vit tower(vit, vit.num_hidden_layers);
+  const auto& tower_config = *llava_vision(config).tower;
+  const auto tower = tower_config.build(tower_config.last_state());
   std::map<std::string, Tensor> loaded;
   model.visit([&](const std::string& name, Tensor& tensor) { loaded[name] = tensor; });
-  tower.visit("model.vision_tower.", [&](const std::string& name, Tensor& slot) { slot = loaded.at(name); });
-  const auto states = tower.hidden_states(golden.tensor("pixel_values"), {0, 1, 2, 3}, false, false);
+  tower->visit("model.vision_tower.", [&](const std::string& name, Tensor& slot) { slot = loaded.at(name); });
+  const auto states = tower->hidden_states(golden.tensor("pixel_values"), {0, 1, 2, 3}, false, false);
   for (size_t i = 0; i < states.size(); ++i)
     expect_close(states[i], golden.tensor("hidden_states." + std::to_string(i)), 1e-5,
                  "hidden state " + std::to_string(i));

@@ -84,14 +84,23 @@ WeightOptions train_everything() {
 
 namespace {
 
-/// blockwise_patches backwards, one frame kept: [P, C * t * p * p] -> [1, C, h, w].
+/// blockwise_patches backwards: [times * P, C * t * p * p] -> [times * t, C, h, w].
 Tensor pixels_of_patches(const Tensor& patches, const Tensor& grid, const QwenVlVisionConfig& c) {
-  const int64_t m = c.merge_size, p = c.patch_size, rows = grid[1].item<int64_t>() / m,
+  const int64_t m = c.merge_size, p = c.patch_size, times = grid[0].item<int64_t>(), rows = grid[1].item<int64_t>() / m,
                 columns = grid[2].item<int64_t>() / m;
-  return patches.reshape({rows, columns, m, m, c.in_channels, c.temporal_patch_size, p, p})
-      .select(5, 0)
-      .permute({4, 0, 2, 5, 1, 3, 6})
-      .reshape({1, c.in_channels, rows * m * p, columns * m * p});
+  return patches.reshape({times, rows, columns, m, m, c.in_channels, c.temporal_patch_size, p, p})
+      .permute({0, 6, 5, 1, 3, 7, 2, 4, 8})
+      .reshape({times * c.temporal_patch_size, c.in_channels, rows * m * p, columns * m * p});
+}
+
+/// One picture or video more.
+void add_picture(ImageInputs& images, const Tensor& pixels, double frames_per_second) {
+  images.pixels.push_back(pixels);
+  images.shapes.push_back({.original = {},
+                           .tiles = static_cast<int>(pixels.size(0)),
+                           .height = static_cast<int>(pixels.size(2)),
+                           .width = static_cast<int>(pixels.size(3)),
+                           .frames_per_second = frames_per_second});
 }
 
 }  // namespace
@@ -103,23 +112,37 @@ std::vector<int64_t> all_rows(const Tensor& tensor) {
 }
 
 ImageInputs images_of_patches(const Tensor& pixel_values, const Tensor& grids, const std::vector<int64_t>& rows,
-                              const VlmConfig& config) {
+                              const VlmConfig& config, double frames_per_second) {
   std::vector<int64_t> counts;
   for (int64_t i = 0; i < grids.size(0); ++i) counts.push_back(grids[i].prod().item<int64_t>());
   const auto patches = pixel_values.split_with_sizes(counts, 0);
   ImageInputs images;
   for (const int64_t row : rows) {
-    images.pixels.push_back(pixels_of_patches(patches[static_cast<size_t>(row)], grids[row],
-                                              dynamic_cast<const QwenVlVisionConfig&>(*config.vision)));
-    images.shapes.push_back({.original = {},
-                             .tiles = 1,
-                             .height = static_cast<int>(images.pixels.back().size(2)),
-                             .width = static_cast<int>(images.pixels.back().size(3))});
+    const auto frames = pixels_of_patches(patches[static_cast<size_t>(row)], grids[row],
+                                          dynamic_cast<const QwenVlVisionConfig&>(*config.vision));
+    add_picture(images, frames_per_second > 0 ? frames : frames.narrow(0, 0, 1), frames_per_second);
   }
   return images;
 }
 
-ImageInputs read_images(const Golden& golden, const VlmConfig& config, const std::vector<int64_t>& rows,
+ImageInputs read_videos(const Golden& golden, const VlmConfig& config, const std::vector<int64_t>& rows) {
+  const auto pixels = golden.tensor("pixel_values_videos");
+  const double fps = golden.number("fps");
+  if (golden.has_tensor("video_grid_thw"))
+    return images_of_patches(pixels, golden.tensor("video_grid_thw"), rows, config, fps);
+  ImageInputs videos;
+  for (const int64_t row : rows) add_picture(videos, pixels[row], fps);
+  return videos;
+}
+
+namespace {
+
+int64_t count_stills(const Golden& golden, const std::string& prefix) {
+  const auto per_picture = golden.has_tensor(prefix + "image_grid_thw") ? "image_grid_thw" : "pixel_values";
+  return golden.tensor(prefix + per_picture).size(0);
+}
+
+ImageInputs read_stills(const Golden& golden, const VlmConfig& config, const std::vector<int64_t>& rows,
                         const std::string& prefix) {
   ImageInputs images;
   if (rows.empty()) return images;
@@ -139,6 +162,22 @@ ImageInputs read_images(const Golden& golden, const VlmConfig& config, const std
                                                              : pixels[row].unsqueeze(0));
   }
   return images;
+}
+
+}  // namespace
+
+ImageInputs read_images(const Golden& golden, const VlmConfig& config, const std::vector<int64_t>& rows,
+                        const std::string& prefix) {
+  if (!golden.has_tensor("pixel_values_videos")) return read_stills(golden, config, rows, prefix);
+  ImageInputs all;
+  const int64_t stills = count_stills(golden, prefix);
+  for (const int64_t row : rows) {
+    const auto one =
+        row < stills ? read_stills(golden, config, {row}, prefix) : read_videos(golden, config, {row - stills});
+    all.pixels.push_back(one.pixels[0]);
+    all.shapes.push_back(one.shapes[0]);
+  }
+  return all;
 }
 
 Tensor with_slots(const Tensor& ids, const VlmConfig& config) {
@@ -162,8 +201,12 @@ Batch read_batch(const Golden& golden, const VlmConfig& config, const std::strin
               golden.tensor(prefix + "labels"),
               {}};
   if (!golden.has_tensor(prefix + "pixel_values")) return batch;
-  const auto per_picture = golden.has_tensor(prefix + "image_grid_thw") ? "image_grid_thw" : "pixel_values";
-  batch.images = read_images(golden, config, all_rows(golden.tensor(prefix + per_picture)), prefix);
+  int64_t pictures = count_stills(golden, prefix);
+  if (golden.has_tensor("pixel_values_videos"))
+    pictures += static_cast<int64_t>(golden.integers("video_tokens").size());
+  std::vector<int64_t> rows(static_cast<size_t>(pictures));
+  std::iota(rows.begin(), rows.end(), 0);
+  batch.images = read_images(golden, config, rows, prefix);
   return batch;
 }
 

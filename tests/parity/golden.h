@@ -68,7 +68,7 @@ WeightOptions train_everything();
 Tensor with_slots(const Tensor& ids, const VlmConfig& config);
 
 Batch read_batch(const Golden& golden, const VlmConfig& config, const std::string& prefix = "");
-/// The pictures of these rows of pixel_values, padding tiles left out.
+/// The pictures of these rows of pixel_values, padding tiles left out; rows behind them are those of pixel_values_videos.
 ImageInputs read_images(const Golden& golden, const VlmConfig& config, const std::vector<int64_t>& rows,
                         const std::string& prefix = "");
 
@@ -78,7 +78,10 @@ std::vector<int64_t> all_rows(const Tensor& tensor);
 /// Pictures of any size out of transformers' pixel_values, the patches of all pictures one after the other, and
 /// image_grid_thw; those of `rows`.
 ImageInputs images_of_patches(const Tensor& pixel_values, const Tensor& grids, const std::vector<int64_t>& rows,
-                              const VlmConfig& config);
+                              const VlmConfig& config, double frames_per_second = 0);
+
+/// The same of videos: these rows of pixel_values_videos.
+ImageInputs read_videos(const Golden& golden, const VlmConfig& config, const std::vector<int64_t>& rows);
 
 /// Logits of a plain forward call [B, T, V].
 Tensor forward_logits(const VlmModel& model, const Batch& batch, torch::ScalarType type = torch::kFloat);

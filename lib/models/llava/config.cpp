@@ -11,11 +11,11 @@
 namespace vlmtune {
 namespace {
 
-/// Python's indexing into the tower's hidden states: -1 is the output of the last block.
-int64_t resolve_state(int64_t layer, int64_t num_layers, const std::string& place) {
-  const int64_t state = layer < 0 ? num_layers + 1 + layer : layer;
-  if (state < 0 || state > num_layers)
-    throw input_error("{}: layer {} does not exist, the tower has {} layers", place, layer, num_layers);
+/// Python's indexing into the tower's hidden states: -1 is the last one.
+int64_t resolve_state(int64_t layer, int64_t last, const std::string& place) {
+  const int64_t state = layer < 0 ? last + 1 + layer : layer;
+  if (state < 0 || state > last)
+    throw input_error("{}: layer {} does not exist, the tower has {} layers", place, layer, last);
   return state;
 }
 
@@ -25,7 +25,11 @@ void read_features(const ConfigReader& config, LlavaVisionConfig& c, int64_t usu
                     : std::vector<int64_t>{config.integer("vision_feature_layer", usual_layer)};
   if (layers.empty()) throw input_error("{}: names no layer", config.place("vision_feature_layer"));
   for (const int64_t layer : layers)
-    c.feature_states.push_back(resolve_state(layer, c.vit.num_hidden_layers, config.place("vision_feature_layer")));
+    c.feature_states.push_back(resolve_state(layer, c.tower->last_state(), config.place("vision_feature_layer")));
+  for (const int64_t state : c.feature_states)
+    if (c.tower->grid_side(state) != c.grid_side())
+      throw input_error("{}: found [{}], expected layers whose features make one grid",
+                        config.place("vision_feature_layer"), fmt::join(layers, ", "));
   const auto strategy = config.text("vision_feature_select_strategy", usual_strategy);
   if (strategy != "default" && strategy != "full")
     throw input_error("{}: found \"{}\", expected \"default\" or \"full\"",
@@ -34,7 +38,7 @@ void read_features(const ConfigReader& config, LlavaVisionConfig& c, int64_t usu
 }
 
 void read_grid(const ConfigReader& config, LlavaVisionConfig& c) {
-  const int64_t patches = c.vit.patches_per_side() * c.vit.patches_per_side();
+  const int64_t patches = c.grid_side() * c.grid_side();
   if (c.features_per_tile() != patches)
     throw input_error("{}: leaves {} features of a tile with {} patches, which make no grid",
                       config.place("vision_feature_select_strategy"), c.features_per_tile(), patches);
@@ -67,19 +71,21 @@ VlmConfig read_llava(const ConfigReader& config, const VlmChoices& choices) {
   c.text = read_decoder_config(config.object("text_config"));
   c.text.tie_word_embeddings = config.boolean("tie_word_embeddings", false) || (!next && c.text.tie_word_embeddings);
   c.image_token_id = config.integer("image_token_index", config.integer("image_token_id", onevision ? 151646 : 32000));
+  if (onevision) c.video_token_id = config.integer("video_token_index", config.integer("video_token_id", 151647));
   auto v = std::make_shared<LlavaVisionConfig>();
-  v->vit = read_vit_config(config.object("vision_config"));
+  v->tower = read_tower_config(config.object("vision_config"));
   v->text_hidden_size = c.text.hidden_size;
   read_features(config, *v, onevision ? -1 : -2, onevision ? "full" : "default");
   if (onevision) v->max_tiles = read_max_tiles(config);
   v->projector.num_linears = parse_projector_type(config.text("mm_projector_type", "mlp2x_gelu"));
+  v->projector.width = config.integer("projector_width", c.text.hidden_size);
   v->projector.bias = config.boolean("multimodal_projector_bias", true);
   v->projector.activation =
       parse_activation(config.text("projector_hidden_act", "gelu"), config.place("projector_hidden_act"));
   if (next) read_grid(config, *v);
   if (choices.vision_select_layer)
     v->feature_states = {
-        resolve_state(*choices.vision_select_layer, v->vit.num_hidden_layers, "/model/vision_select_layer")};
+        resolve_state(*choices.vision_select_layer, v->tower->last_state(), "/model/vision_select_layer")};
   c.vision = v;
   return c;
 }
@@ -89,13 +95,21 @@ VlmConfig compose_llava(const ConfigReader& language_model, const ConfigReader& 
   VlmConfig c;
   c.text = read_decoder_config(language_model);
   auto v = std::make_shared<LlavaVisionConfig>();
-  v->vit = read_vit_config(tower, side);
+  v->tower = read_tower_config(tower, side);
   v->text_hidden_size = c.text.hidden_size;
-  v->feature_states = {
-      resolve_state(choices.vision_select_layer.value_or(-2), v->vit.num_hidden_layers, "/model/vision_select_layer")};
-  v->keep_class_token = v->vit.siglip;  // SigLIP has no class token to drop
+  v->feature_states = {resolve_state(choices.vision_select_layer.value_or(v->tower->usual_state()),
+                                     v->tower->last_state(), "/model/vision_select_layer")};
+  v->keep_class_token = !v->tower->has_class_token();  // none to drop
   v->projector.num_linears = parse_projector_type(choices.projector_type.value_or("mlp2x_gelu"));
   v->original_layout = choices.original_layout;
+  v->projector.width = choices.projector_width.value_or(c.text.hidden_size);
+  if (choices.projector_width && v->projector.num_linears == 1)
+    throw usage_error("/model/projector_width: found {}, expected null: a linear projector has nothing between layers",
+                      *choices.projector_width);
+  if (choices.projector_width && choices.original_layout)
+    throw usage_error(
+        "/model/projector_width: found {}, expected null with output.layout llava, which knows no such key",
+        *choices.projector_width);
   c.vision = v;
   return c;
 }
@@ -119,23 +133,28 @@ int64_t parse_projector_type(const std::string& name) {
   throw usage_error("/model/mm_projector_type: found \"{}\", expected linear or mlp2x_gelu", name);
 }
 
-int64_t LlavaVisionConfig::num_layers() const {
-  return feature_states.empty() ? 0 : *std::max_element(feature_states.begin(), feature_states.end());
+int64_t LlavaVisionConfig::last_state() const {
+  return *std::max_element(feature_states.begin(), feature_states.end());
+}
+
+int64_t LlavaVisionConfig::feature_size() const {
+  int64_t size = 0;
+  for (const int64_t state : feature_states) size += tower->width(state);
+  return size;
 }
 
 int64_t LlavaVisionConfig::features_per_tile() const {
-  const int64_t patches = vit.patches_per_side() * vit.patches_per_side();
-  if (vit.siglip) return keep_class_token ? patches : patches - 1;
-  return keep_class_token ? patches + 1 : patches;
+  return grid_side() * grid_side() + (tower->has_class_token() ? 1 : 0) - (keep_class_token ? 0 : 1);
 }
 
 int64_t LlavaVisionConfig::image_tokens(const PictureShape& picture) const {
   if (!is_next()) return features_per_tile();
-  const auto side = static_cast<int>(vit.patches_per_side());
+  const auto side = static_cast<int>(grid_side());
   if (!is_onevision())
-    return llava_next_image_tokens(picture.original, grid_pinpoints, static_cast<int>(vit.image_size), side);
+    return llava_next_image_tokens(picture.original, grid_pinpoints, static_cast<int>(tower->image_size), side);
+  if (picture.is_video()) return picture.tiles * frame_side() * frame_side() + 1;
   if (picture.tiles == 1) return int64_t{side} * side + 1;
-  const auto layout = anyres_layout(picture.original, grid_pinpoints, static_cast<int>(vit.image_size), side);
+  const auto layout = anyres_layout(picture.original, grid_pinpoints, static_cast<int>(tower->image_size), side);
   const auto kept = limit_features({layout.width, layout.height}, side, max_tiles);
   return int64_t{side} * side + int64_t{kept.height} * (int64_t{kept.width} + 1);
 }
@@ -145,18 +164,13 @@ std::vector<int64_t> LlavaVisionConfig::tower_shape(const PictureShape& picture)
 }
 
 std::string LlavaVisionConfig::describe_tower() const {
-  return fmt::format(
-      "siglip {} dinov2 {} on {} hidden {} {} layers {} heads {} image {} patch {} channels {} eps {} activation {}; "
-      "states {}, class "
-      "token {}",
-      vit.siglip, vit.dinov2, vit.stored_side, vit.hidden_size, vit.intermediate_size, vit.num_hidden_layers,
-      vit.num_attention_heads, vit.image_size, vit.patch_size, vit.num_channels, vit.layer_norm_eps,
-      static_cast<int>(vit.activation), fmt::join(feature_states, " "), keep_class_token);
+  return fmt::format("{}; states {}, class token {}", tower->describe(), fmt::join(feature_states, " "),
+                     keep_class_token);
 }
 
 ImageProcessor LlavaVisionConfig::default_processor() const {
   ImageProcessor p;
-  p.shortest_edge = p.crop_width = p.crop_height = static_cast<int>(vit.image_size);
+  p.shortest_edge = p.crop_width = p.crop_height = static_cast<int>(tower->image_size);
   adapt(p, "");
   return p;
 }
@@ -168,7 +182,7 @@ void LlavaVisionConfig::adapt(ImageProcessor& p, const std::string& place) const
     p.one_tile_in_company = is_onevision();
   }
   if (pads_pictures) p.aspect_ratio = AspectRatio::kPad;
-  const int side = static_cast<int>(vit.image_size);
+  const int side = static_cast<int>(tower->image_size);
   if (p.aspect_ratio == AspectRatio::kDynamic || p.tile_size() != ImageSize{side, side})
     throw input_error("{}: makes pictures of {} x {}, the vision tower takes {} x {}", place, p.tile_size().width,
                       p.tile_size().height, side, side);
@@ -181,11 +195,24 @@ std::vector<std::string> LlavaVisionConfig::projector_modules() const {
   return modules;
 }
 
+void LlavaVisionConfig::adapt_video(ImageProcessor& p, const std::string& place) const {
+  p.aspect_ratio = AspectRatio::kSquare;
+  p.one_tile_in_company = false;
+  const int side = static_cast<int>(tower->image_size);
+  if (p.tile_size() != ImageSize{side, side})
+    throw input_error("{}: makes frames of {} x {}, the vision tower takes {} x {}", place, p.tile_size().width,
+                      p.tile_size().height, side, side);
+}
+
+PictureText LlavaVisionConfig::picture_text() const {
+  PictureText text;
+  if (is_onevision()) text.video_token = "<video>";
+  return text;
+}
+
 std::vector<std::string> LlavaVisionConfig::unused_modules() const {
-  std::vector<std::string> modules{"model.vision_tower.post_layernorm", "model.vision_tower.head"};
-  if (vit.dinov2 && num_layers() < vit.num_hidden_layers) modules.push_back("model.vision_tower.layernorm");
-  for (int64_t i = num_layers(); i < vit.num_hidden_layers; ++i)
-    modules.push_back(fmt::format("model.vision_tower.encoder.layer{}.{}", vit.dinov2 ? "" : "s", i));
+  auto modules = tower->unused_modules(last_state());
+  for (auto& module : modules) module = "model.vision_tower." + module;
   return modules;
 }
 
@@ -196,10 +223,10 @@ std::span<const Rename> LlavaVisionConfig::published_names() const {
                                       {"model.vision_tower.", "vision_tower.vision_model."},
                                       {"model.multi_modal_projector.", "multi_modal_projector."},
                                       {"model.image_newline", "image_newline"}};
-  static constexpr Rename kWithDinov2[] = {{"model.language_model.", "language_model.model."},
-                                           {"lm_head.", "language_model.lm_head."},
-                                           {"model.vision_tower.", "vision_tower."},
-                                           {"model.multi_modal_projector.", "multi_modal_projector."}};
+  static constexpr Rename kOtherTowers[] = {{"model.language_model.", "language_model.model."},
+                                            {"lm_head.", "language_model.lm_head."},
+                                            {"model.vision_tower.", "vision_tower."},
+                                            {"model.multi_modal_projector.", "multi_modal_projector."}};
   static constexpr Rename kOriginal[] = {{"model.language_model.", "model."},
                                          {"model.vision_tower.", "model.vision_tower.vision_tower.vision_model."},
                                          {"model.multi_modal_projector.linear_1.", "model.mm_projector.0."},
@@ -209,7 +236,7 @@ std::span<const Rename> LlavaVisionConfig::published_names() const {
                                                {"model.vision_tower.", "model.vision_tower.vision_tower.vision_model."},
                                                {"model.multi_modal_projector.linear_1.", "model.mm_projector."}};
   if (original_layout) return projector.num_linears == 1 ? std::span<const Rename>(kOriginalLinear) : kOriginal;
-  if (vit.dinov2) return kWithDinov2;
+  if (!tower->has_vision_model()) return kOtherTowers;
   return kNames;
 }
 

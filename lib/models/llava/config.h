@@ -1,20 +1,21 @@
-// Configuration of LLaVA's way to pictures: a CLIP or SigLIP tower, some of its hidden states, a projector.
+// Configuration of LLaVA's way to pictures: a tower, some of its hidden states, a projector.
 #pragma once
-#include "lib/models/vit/config.h"
+#include "lib/models/tower.h"
 #include "lib/models/vlm/config.h"
 
 namespace vlmtune {
 
 struct ProjectorConfig {
   int64_t num_linears = 2;  ///< 1: "linear", 2: "mlp2x_gelu", ...
+  int64_t width = 0;        ///< between the linear layers
   bool bias = true;
   Activation activation = Activation::kGelu;
 };
 
 struct LlavaVisionConfig : VisionConfig {
-  VitConfig vit;
+  std::shared_ptr<const TowerConfig> tower;
   ProjectorConfig projector;
-  std::vector<int64_t> feature_states;    ///< hidden states of the tower that are used, 0 being the embeddings
+  std::vector<int64_t> feature_states;    ///< hidden states of the tower that are used, all of one grid
   bool keep_class_token = false;          ///< strategy "full"; else the first feature is dropped
   std::vector<ImageSize> grid_pinpoints;  ///< LLaVA-NeXT and OneVision; empty: a picture is one tile
   int max_tiles =
@@ -25,18 +26,24 @@ struct LlavaVisionConfig : VisionConfig {
 
   bool is_next() const { return !grid_pinpoints.empty(); }
   bool is_onevision() const { return max_tiles > 0; }
-  /// Blocks of the tower that are run: those up to the last hidden state in use.
-  int64_t num_layers() const;
+  /// The last hidden state in use.
+  int64_t last_state() const;
+  /// Features along a side of a tile.
+  int64_t grid_side() const { return tower->grid_side(last_state()); }
   /// Features that one tile gives to the language model.
   int64_t features_per_tile() const;
+  /// Features along a side of a video's frame: every other one, scaled (OneVision).
+  int64_t frame_side() const { return (grid_side() + 1) / 2; }
   /// Channels of such a feature before the projector.
-  int64_t feature_size() const { return vit.hidden_size * static_cast<int64_t>(feature_states.size()); }
+  int64_t feature_size() const;
 
   int64_t image_tokens(const PictureShape& picture) const override;
   std::vector<int64_t> tower_shape(const PictureShape& picture) const override;
   std::string describe_tower() const override;
   ImageProcessor default_processor() const override;
   void adapt(ImageProcessor& processor, const std::string& place) const override;
+  void adapt_video(ImageProcessor& processor, const std::string& place) const override;
+  PictureText picture_text() const override;
   std::vector<std::string> projector_modules() const override;
   std::vector<std::string> unused_modules() const override;
   std::span<const Rename> published_names() const override;
@@ -46,7 +53,7 @@ struct LlavaVisionConfig : VisionConfig {
 /// A LLaVA, LLaVA-NeXT or LLaVA-OneVision checkpoint. Errors: input_error.
 VlmConfig read_llava(const ConfigReader& config, const VlmChoices& choices);
 
-/// A bare language model with a tower and a projector that is new. `side`: see read_vit_config. Errors: input_error, usage_error.
+/// A bare language model with a tower and a projector that is new. `side`: see read_tower_config. Errors: input_error, usage_error.
 VlmConfig compose_llava(const ConfigReader& language_model, const ConfigReader& tower, const VlmChoices& choices,
                         std::optional<int64_t> side = std::nullopt);
 

@@ -56,7 +56,7 @@ VlmConfig read_original_llava(const ConfigReader& config, const ConfigReader& to
   if (feature != "patch" && feature != "cls_patch")
     throw input_error("{}: found \"{}\", expected \"patch\" or \"cls_patch\"", config.place("mm_vision_select_feature"),
                       feature);
-  if (!v->vit.siglip) v->keep_class_token = feature == "cls_patch";
+  if (v->tower->has_class_token()) v->keep_class_token = feature == "cls_patch";
   const auto aspect = config.text("image_aspect_ratio", "square");
   const auto merge = config.text("mm_patch_merge_type", "flat");
   if (aspect == "anyres" && merge == "spatial_unpad") {

@@ -18,13 +18,12 @@ Tensor joined(const std::vector<Tensor>& parts) { return parts.size() == 1 ? par
 }  // namespace
 
 LlavaVision::LlavaVision(const LlavaVisionConfig& config, VlmParts parts) : config_(config) {
-  if (parts != VlmParts::kWithoutTower) tower_ = std::make_unique<Vit>(config_.vit, config_.num_layers());
+  if (parts != VlmParts::kWithoutTower) tower_ = config_.tower->build(config_.last_state());
   if (parts == VlmParts::kTower) return;
-  int64_t width = config_.feature_size();
-  for (int64_t i = 0; i < config_.projector.num_linears; ++i) {
-    projector_.emplace_back(width, config_.text_hidden_size, config_.projector.bias);
-    width = config_.text_hidden_size;
-  }
+  const auto& p = config_.projector;
+  for (int64_t i = 0; i < p.num_linears; ++i)
+    projector_.emplace_back(i == 0 ? config_.feature_size() : p.width,
+                            i + 1 < p.num_linears ? p.width : config_.text_hidden_size, p.bias);
   if (config_.is_next()) image_newline_ = declared({config_.text_hidden_size});
 }
 
@@ -50,7 +49,7 @@ Tensor LlavaVision::tower(const Tensor& pixels, torch::ScalarType type, const Tr
 Tensor LlavaVision::scaled_down(const Tensor& grid) const {
   if (!config_.is_onevision()) return grid;
   const ImageSize size{static_cast<int>(grid.size(1)), static_cast<int>(grid.size(0))};
-  const auto kept = limit_features(size, static_cast<int>(config_.vit.patches_per_side()), config_.max_tiles);
+  const auto kept = limit_features(size, static_cast<int>(config_.grid_side()), config_.max_tiles);
   if (kept == size) return grid;
   const auto scaled = at::upsample_bilinear2d(grid.permute({2, 0, 1}).unsqueeze(0), {kept.height, kept.width},
                                               /*align_corners=*/false);
@@ -58,9 +57,9 @@ Tensor LlavaVision::scaled_down(const Tensor& grid) const {
 }
 
 Tensor LlavaVision::pack_next(const Tensor& tiles, ImageSize original) const {
-  const int64_t side = config_.vit.patches_per_side();
-  const auto layout =
-      anyres_layout(original, config_.grid_pinpoints, static_cast<int>(config_.vit.image_size), static_cast<int>(side));
+  const int64_t side = config_.grid_side();
+  const auto layout = anyres_layout(original, config_.grid_pinpoints, static_cast<int>(config_.tower->image_size),
+                                    static_cast<int>(side));
   VLMTUNE_CHECK(tiles.size(0) == layout.num_tiles(), "{} tiles, the layout has {}", tiles.size(0), layout.num_tiles());
   const int64_t width = tiles.size(2);
   const auto grid = tiles.narrow(0, 1, layout.num_tiles() - 1)
@@ -72,6 +71,14 @@ Tensor LlavaVision::pack_next(const Tensor& tiles, ImageSize original) const {
   const auto kept = scaled_down(grid);
   const auto newline = image_newline_.to(tiles.scalar_type()).expand({kept.size(0), 1, width});
   return torch::cat({tiles[0], torch::cat({kept, newline}, 1).flatten(0, 1)}, 0);
+}
+
+Tensor LlavaVision::pack_video(const Tensor& frames) const {
+  const int64_t side = config_.grid_side(), kept = config_.frame_side(), width = frames.size(2);
+  const auto grids = frames.transpose(1, 2).reshape({frames.size(0), width, side, side});
+  const auto scaled = at::upsample_bilinear2d(grids, {kept, kept}, /*align_corners=*/false);
+  const auto tokens = scaled.permute({0, 2, 3, 1}).reshape({-1, width});
+  return torch::cat({tokens, image_newline_.to(tokens.scalar_type()).unsqueeze(0)}, 0);
 }
 
 ImageFeatures LlavaVision::project(const Tensor& features, const std::vector<PictureShape>& shapes) const {
@@ -89,7 +96,9 @@ ImageFeatures LlavaVision::project(const Tensor& features, const std::vector<Pic
   int64_t begin = 0;
   for (const auto& shape : shapes) {
     const auto tiles = projected.narrow(0, begin, shape.tiles);
-    if (config_.is_onevision() && shape.tiles == 1)
+    if (shape.is_video())
+      pictures.push_back(pack_video(tiles));
+    else if (config_.is_onevision() && shape.tiles == 1)
       pictures.push_back(torch::cat({tiles[0], image_newline_.to(tiles.scalar_type()).unsqueeze(0)}, 0));
     else
       pictures.push_back(pack_next(tiles, shape.original));

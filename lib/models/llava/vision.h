@@ -2,7 +2,7 @@
 // states of a tower, projected; the latter two put the tiles of a picture together again and end its rows with a learned newline.
 #pragma once
 #include "lib/models/llava/config.h"
-#include "lib/models/vit/model.h"
+#include "lib/nn/linear.h"
 
 namespace vlmtune {
 
@@ -18,10 +18,12 @@ class LlavaVision : public Vision {
  private:
   /// Of a picture's features [h, w, D], about as many as OneVision keeps.
   Tensor scaled_down(const Tensor& grid) const;
+  /// The features of a video's frames [frames, P, D], a quarter of them, and one newline.
+  Tensor pack_video(const Tensor& frames) const;
   Tensor pack_next(const Tensor& tiles, ImageSize original) const;
 
   LlavaVisionConfig config_;
-  std::unique_ptr<Vit> tower_;
+  std::unique_ptr<Tower> tower_;
   std::vector<Linear> projector_;
   Tensor image_newline_;  // [D], LLaVA-NeXT
 };

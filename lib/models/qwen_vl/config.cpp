@@ -33,6 +33,7 @@ void read_qwen2_5(const ConfigReader& config, QwenVlVisionConfig& c) {
   c.intermediate_size = config.integer("intermediate_size", 3420);
   c.gated = true;
   c.window_size = config.integer("window_size", 112);
+  c.positions_per_second = config.integer("tokens_per_second", 4);
   c.full_attention_blocks = config.has("fullatt_block_indexes") ? config.integers("fullatt_block_indexes")
                                                                 : std::vector<int64_t>{7, 15, 23, 31};
   if (c.window_size < c.patch_size * c.merge_size)
@@ -42,6 +43,7 @@ void read_qwen2_5(const ConfigReader& config, QwenVlVisionConfig& c) {
 
 void read_qwen3(const ConfigReader& config, QwenVlVisionConfig& c) {
   c.names = &kNames3;
+  c.takes_videos = false;  // each of its times stands apart in the text, behind its seconds
   c.depth = config.integer("depth", 27);
   c.hidden_size = config.integer("hidden_size", 1152);
   c.out_hidden_size = config.integer("out_hidden_size", 3584);
@@ -109,6 +111,7 @@ VlmConfig read_qwen_vl(const ConfigReader& config, const VlmChoices& choices) {
   const bool tied = config.boolean("tie_word_embeddings", false);
   c.text.tie_word_embeddings = tied || (type != "qwen3_vl" && c.text.tie_word_embeddings);
   c.image_token_id = config.integer("image_token_id", 151655);
+  c.video_token_id = config.integer("video_token_id", 151656);
   const auto vision_reader = config.object("vision_config");
   const auto kind =
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& known) { return known.model_type == type; });
@@ -126,15 +129,23 @@ ImageSize QwenVlVisionConfig::patch_grid(const PictureShape& picture) const {
   return {.width = picture.width / patch, .height = picture.height / patch};
 }
 
-std::optional<ImageSize> QwenVlVisionConfig::token_grid(const PictureShape& picture) const {
-  const int merge = static_cast<int>(merge_size);
+int64_t QwenVlVisionConfig::times(const PictureShape& picture) const {
+  return picture.is_video() ? picture.tiles / temporal_patch_size : 1;
+}
+
+std::optional<TokenGrid> QwenVlVisionConfig::token_grid(const PictureShape& picture) const {
   const auto patches = patch_grid(picture);
-  return ImageSize{.width = patches.width / merge, .height = patches.height / merge};
+  TokenGrid grid{.time = times(picture), .height = patches.height / merge_size, .width = patches.width / merge_size};
+  // Whole seconds, as transformers counts them.
+  if (picture.is_video() && positions_per_second > 0)
+    grid.time_step = positions_per_second *
+                     static_cast<int64_t>(static_cast<double>(temporal_patch_size) / picture.frames_per_second);
+  return grid;
 }
 
 int64_t QwenVlVisionConfig::image_tokens(const PictureShape& picture) const {
   const auto grid = *token_grid(picture);
-  return int64_t{grid.width} * grid.height;
+  return grid.time * grid.height * grid.width;
 }
 
 std::vector<int64_t> QwenVlVisionConfig::tower_shape(const PictureShape& picture) const {
@@ -171,6 +182,15 @@ std::vector<std::string> QwenVlVisionConfig::tower_modules() const {
   std::vector<std::string> modules{"visual.patch_embed", "visual.pos_embed"};
   for (int64_t i = 0; i < depth; ++i) modules.push_back(fmt::format("visual.blocks.{}", i));
   return modules;
+}
+
+void QwenVlVisionConfig::adapt_video(ImageProcessor& p, const std::string& place) const {
+  adapt(p, place);
+  p.frames_per_patch = static_cast<int>(temporal_patch_size);
+}
+
+PictureText QwenVlVisionConfig::picture_text() const {
+  return {"<|image_pad|>", "<|vision_start|>", "<|vision_end|>", takes_videos ? "<|video_pad|>" : ""};
 }
 
 std::vector<std::string> QwenVlVisionConfig::projector_modules() const {

@@ -23,11 +23,13 @@ struct QwenVlVisionConfig : VisionConfig {
   std::span<const Rename> published;  ///< names in published checkpoints
 
   BoxStyle boxes = BoxStyle::kQwen2Vl;
+  bool takes_videos = true;
 
   // Qwen2.5-VL
   bool gated = false;       ///< RMS norms and gated MLPs
   int64_t window_size = 0;  ///< pixels along a side, within which patches see each other; 0: everywhere
   std::vector<int64_t> full_attention_blocks;  ///< those without windows
+  int64_t positions_per_second = 0;            ///< of a video; 0: one for each of its times
 
   // Qwen3-VL
   bool patch_bias = false;
@@ -39,17 +41,20 @@ struct QwenVlVisionConfig : VisionConfig {
   int64_t num_states() const { return 1 + static_cast<int64_t>(deepstack_blocks.size()); }
   /// Patches that become one token.
   int64_t patches_per_token() const { return merge_size * merge_size; }
-  /// Rows and columns of patches.
+  /// Parts of a video that share no attention, each of as many frames as a patch; 1 of a picture.
+  int64_t times(const PictureShape& picture) const;
+  /// Rows and columns of patches at a time.
   ImageSize patch_grid(const PictureShape& picture) const;
 
   int64_t image_tokens(const PictureShape& picture) const override;
-  std::optional<ImageSize> token_grid(const PictureShape& picture) const override;
+  std::optional<TokenGrid> token_grid(const PictureShape& picture) const override;
   std::vector<int64_t> tower_shape(const PictureShape& picture) const override;
   std::string describe_tower() const override;
   ImageProcessor default_processor() const override;
   void adapt(ImageProcessor& processor, const std::string& place) const override;
+  void adapt_video(ImageProcessor& processor, const std::string& place) const override;
   BoxStyle box_style() const override { return boxes; }
-  PictureText picture_text() const override { return {"<|image_pad|>", "<|vision_start|>", "<|vision_end|>"}; }
+  PictureText picture_text() const override;
   std::vector<std::string> projector_modules() const override;
   std::vector<std::string> tower_modules() const override;
   std::span<const Rename> published_names() const override { return published; }

@@ -21,10 +21,9 @@ std::pair<Tensor, Tensor> taps(const Tensor& index, int64_t size, int64_t side) 
 Tensor blockwise_patches(const Tensor& pixels, const QwenVlVisionConfig& c) {
   const int64_t channels = pixels.size(1), p = c.patch_size, m = c.merge_size;
   const int64_t rows = pixels.size(2) / (p * m), columns = pixels.size(3) / (p * m);
-  return pixels.reshape({channels, rows, m, p, columns, m, p})
-      .permute({1, 4, 2, 5, 0, 3, 6})  // [rows, columns, m, m, C, p, p]
-      .unsqueeze(5)
-      .expand({-1, -1, -1, -1, -1, c.temporal_patch_size, -1, -1})
+  return pixels.view({pixels.size(0), channels, rows, m, p, columns, m, p})
+      .expand({c.temporal_patch_size, -1, -1, -1, -1, -1, -1, -1})
+      .permute({2, 5, 3, 6, 1, 0, 4, 7})  // [rows, columns, m, m, C, temporal, p, p]
       .reshape({rows * columns * m * m, channels * c.temporal_patch_size * p * p});
 }
 

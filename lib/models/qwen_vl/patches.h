@@ -5,8 +5,8 @@
 
 namespace vlmtune {
 
-/// pixels [1, C, h, w] -> [P, C * temporal * patch * patch], a still picture being repeated along the time; transformers'
-/// `pixel_values`.
+/// pixels [1 or temporal, C, h, w] -> [P, C * temporal * patch * patch], a still picture being repeated along the time;
+/// transformers' `pixel_values`.
 Tensor blockwise_patches(const Tensor& pixels, const QwenVlVisionConfig& config);
 
 /// Row and column of each of these patches [2, P] (int64).

@@ -36,21 +36,29 @@ Tensor QwenVlVision::tower(const Tensor& pixels, torch::ScalarType type, const T
     const MemoryScope inputs(MemoryCategory::kInputs);
     return pixels.to(type);
   }();
-  return vit_->forward(to_device(cast, vit_->device()), mode.vision_checkpointing, mode.training, stream.get());
+  const auto there = to_device(cast, vit_->device());
+  const int64_t frames = std::min(there.size(0), config_.temporal_patch_size);
+  std::vector<Tensor> times;
+  for (int64_t begin = 0; begin < there.size(0); begin += frames)
+    times.push_back(
+        vit_->forward(there.narrow(0, begin, frames), mode.vision_checkpointing, mode.training, stream.get()));
+  return times.size() == 1 ? times[0] : torch::cat(times, 0);
 }
 
 ImageFeatures QwenVlVision::project(const Tensor& features, const std::vector<PictureShape>& shapes) const {
   const ModuleScope module("multi_modal_projector");
   if (mergers_.size() == 1) return {mergers_[0].forward(features)};
-  std::vector<int64_t> rows;  // of each state of each picture
-  for (const auto& shape : shapes)
-    rows.insert(rows.end(), mergers_.size(), config_.image_tokens(shape) * config_.patches_per_token());
+  std::vector<int64_t> rows;  // of each state of each time of each picture
+  for (const auto& shape : shapes) {
+    const int64_t times = config_.times(shape), tokens = config_.image_tokens(shape) / times;
+    rows.insert(rows.end(), mergers_.size() * static_cast<size_t>(times), tokens * config_.patches_per_token());
+  }
   const auto parts = features.split_with_sizes(rows, 0);
   std::vector<Tensor> merged;
   for (size_t state = 0; state < mergers_.size(); ++state) {
-    std::vector<Tensor> of_pictures;
-    for (size_t i = state; i < parts.size(); i += mergers_.size()) of_pictures.push_back(parts[i]);
-    merged.push_back(mergers_[state].forward(of_pictures.size() == 1 ? of_pictures[0] : torch::cat(of_pictures, 0)));
+    std::vector<Tensor> of_times;
+    for (size_t i = state; i < parts.size(); i += mergers_.size()) of_times.push_back(parts[i]);
+    merged.push_back(mergers_[state].forward(of_times.size() == 1 ? of_times[0] : torch::cat(of_times, 0)));
   }
   return {merged[0], {merged.begin() + 1, merged.end()}};
 }

@@ -102,8 +102,9 @@ Tensor QwenVit::forward(const Tensor& pixels, const RecomputePolicy& policy, boo
   const auto everywhere = one_window(x.size(0));
   auto windows = everywhere;
   if (config_.window_size > 0) {
-    windows = square_windows(*config_.token_grid(shape), config_.window_size / config_.merge_size / config_.patch_size,
-                             per_token);
+    const int merge = static_cast<int>(config_.merge_size);
+    windows = square_windows({.width = grid.width / merge, .height = grid.height / merge},
+                             config_.window_size / config_.merge_size / config_.patch_size, per_token);
     positions = positions.view({2, -1, per_token}).index_select(1, windows.order).view({2, -1});
     x = reorder(x, to_device(windows.order, x.device()), per_token);
   }

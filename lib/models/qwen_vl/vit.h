@@ -26,7 +26,7 @@ class QwenVit {
  public:
   explicit QwenVit(const QwenVlVisionConfig& config);
 
-  /// pixels [1, C, h, w] -> [states * P, D]: what leaves the last block, then what leaves the deepstack blocks, one after the
+  /// pixels of a picture, or of a time of a video, [1 or temporal, C, h, w] -> [states * P, D]: what leaves the last block, then what leaves the deepstack blocks, one after the
   /// other; patches in the order of blockwise_patches. Runs in `pixels`' type.
   Tensor forward(const Tensor& pixels, const RecomputePolicy& policy, bool training, WeightStream* stream) const;
 

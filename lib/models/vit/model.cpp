@@ -1,9 +1,7 @@
 #include "lib/models/vit/model.h"
 
 #include <cmath>
-#include <span>
 
-#include "kernels/linear.h"
 #include "lib/base/errors.h"
 #include "lib/memory/scope.h"
 #include "lib/nn/residual_block.h"
@@ -59,9 +57,8 @@ Tensor resized_positions(const Tensor& table, int64_t side) {
 
 Vit::Vit(const VitConfig& c, int64_t num_layers)
     : config_(c),
-      patch_weight_(declared({c.hidden_size, c.num_channels, c.patch_size, c.patch_size})),
+      patch_embedding_(c.num_channels, c.hidden_size, c.patch_size, c.siglip || c.dinov2),
       position_embedding_(declared({c.num_positions(), c.hidden_size})) {
-  if (c.siglip || c.dinov2) patch_bias_ = declared({c.hidden_size});
   if (c.dinov2) {
     class_embedding_ = declared({1, 1, c.hidden_size});
     position_embedding_ = declared({1, c.num_positions(), c.hidden_size});
@@ -99,18 +96,9 @@ Tensor Vit::positions() const {
 Tensor Vit::embed(const Tensor& pixels) const {
   const ModuleScope module("vision_tower.embeddings");
   const auto type = pixels.scalar_type();
-  const int64_t images = pixels.size(0), channels = config_.num_channels, p = config_.patch_size,
-                side = config_.patches_per_side();
-  // The patch convolution as one matrix product: no workspace, and the same code on every device.
-  const auto patches = pixels.narrow(2, 0, side * p)
-                           .narrow(3, 0, side * p)
-                           .view({images, channels, side, p, side, p})
-                           .permute({0, 2, 4, 1, 3, 5})
-                           .reshape({images, side * side, channels * p * p});
-  const auto bias = patch_bias_.defined() ? patch_bias_.to(type) : patch_bias_;
-  auto x = kernels::linear(patches, patch_weight_.to(type).view({config_.hidden_size, -1}), bias);  // [N, P, D]
+  auto x = patch_embedding_.forward(pixels).flatten(1, 2);  // [N, P, D]
   if (class_embedding_.defined())
-    x = torch::cat({class_embedding_.to(type).view({1, 1, -1}).expand({images, 1, -1}), x}, 1);
+    x = torch::cat({class_embedding_.to(type).view({1, 1, -1}).expand({pixels.size(0), 1, -1}), x}, 1);
   x = x + positions().to(type);
   return pre_layernorm_.weight.defined() ? pre_layernorm_.forward(x) : x;
 }
@@ -148,8 +136,7 @@ std::vector<Tensor> Vit::hidden_states(const Tensor& pixels, const std::vector<i
 void Vit::visit(const std::string& prefix, const TensorVisitor& show) {
   const TensorVisitor visitor = [&](const std::string& name, Tensor& tensor) { show(own_name(name, config_), tensor); };
   if (class_embedding_.defined()) visitor(prefix + "embeddings.class_embedding", class_embedding_);
-  visitor(prefix + "embeddings.patch_embedding.weight", patch_weight_);
-  if (patch_bias_.defined()) visitor(prefix + "embeddings.patch_embedding.bias", patch_bias_);
+  patch_embedding_.visit(prefix + "embeddings.patch_embedding", visitor);
   visitor(prefix + "embeddings.position_embedding.weight", position_embedding_);
   if (pre_layernorm_.weight.defined()) pre_layernorm_.visit(prefix + "pre_layrnorm", visitor);  // the field's spelling
   if (last_layernorm_.weight.defined()) last_layernorm_.visit(prefix + "layernorm", visitor);

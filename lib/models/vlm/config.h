@@ -14,7 +14,7 @@ struct VlmConfig {
   std::string model_type;  ///< as config.json has it
   DecoderConfig text;
   std::shared_ptr<const VisionConfig> vision;  ///< null: a bare language model
-  int64_t image_token_id = -1;
+  int64_t image_token_id = -1, video_token_id = -1;
   bool similarity_head = false;  ///< the model can tell how well a picture and a text fit
 
   /// What a folder with all of the model holds.
@@ -27,9 +27,10 @@ struct VlmConfig {
 
 /// What the user may choose over the checkpoint's config when a model is put together from parts.
 struct VlmChoices {
-  std::optional<std::string> projector_type;  ///< "linear", "mlp2x_gelu"
-  std::optional<int64_t> vision_select_layer;
-  bool original_layout = false;  ///< to be written as LLaVA's own repository does
+  std::optional<std::string> projector_type = {};  ///< "linear", "mlp2x_gelu"
+  std::optional<int64_t> vision_select_layer = {};
+  std::optional<int64_t> projector_width = {};  ///< of a new projector, between its layers
+  bool original_layout = false;                 ///< to be written as LLaVA's own repository does
   bool similarity_head = false;
 };
 

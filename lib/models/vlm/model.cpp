@@ -46,7 +46,7 @@ Embedded VlmModel::embed(const Tensor& ids, const ImageInputs& images, torch::Sc
                          const TrainingMode& mode) const {
   const MemoryScope scope(MemoryCategory::kActivations);
   const auto embeds = language_model_.embed(ids, type);  // [B, T, D]
-  auto slots = (ids.flatten() == config_.image_token_id).nonzero().squeeze(1);
+  auto slots = is_slot(ids.flatten()).nonzero().squeeze(1);
   if (images.shapes.empty()) {
     VLMTUNE_CHECK(slots.numel() == 0, "{} image slots and no image", slots.numel());
     return {embeds};
@@ -59,13 +59,18 @@ Embedded VlmModel::embed(const Tensor& ids, const ImageInputs& images, torch::Sc
   return {tokens, {slots, std::move(features.deepstack)}};
 }
 
+Tensor VlmModel::is_slot(const Tensor& ids) const {
+  const auto images = ids == config_.image_token_id;
+  return config_.video_token_id < 0 ? images : images.logical_or(ids == config_.video_token_id);
+}
+
 Tensor VlmModel::positions(const Tensor& ids, const std::vector<PictureShape>& pictures,
                            const std::vector<int64_t>& left_padding, const Tensor& first_keys) const {
-  std::vector<ImageSize> grids;
+  std::vector<TokenGrid> grids;
   for (const auto& picture : pictures)
     if (const auto grid = config_.vision->token_grid(picture)) grids.push_back(*grid);
   if (grids.empty()) return token_positions(ids.size(1), left_padding, first_keys);
-  return picture_positions(ids, config_.image_token_id, grids, left_padding, first_keys);
+  return picture_positions(is_slot(ids), grids, left_padding, first_keys);
 }
 
 Tensor VlmModel::logits(const Tensor& hidden) const {

@@ -62,6 +62,8 @@ class VlmModel {
   void end_streaming();
 
  private:
+  /// Which tokens stand for pictures and videos.
+  Tensor is_slot(const Tensor& ids) const;
   std::string language_prefix() const {
     const auto& own = config_.text.names.prefix;
     return !own.empty() ? own : has_vision() ? "model.language_model." : "model.";

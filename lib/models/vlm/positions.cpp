@@ -13,11 +13,11 @@ Tensor token_positions(int64_t tokens, const std::vector<int64_t>& left_padding,
   return (slots - torch::tensor(left_padding, torch::kLong).unsqueeze(1)).clamp_min(0);
 }
 
-Tensor picture_positions(const Tensor& ids, int64_t image_token_id, const std::vector<ImageSize>& grids,
+Tensor picture_positions(const Tensor& is_slot, const std::vector<TokenGrid>& grids,
                          const std::vector<int64_t>& left_padding, const Tensor& first_keys) {
-  const int64_t rows = ids.size(0), tokens = ids.size(1);
+  const int64_t rows = is_slot.size(0), tokens = is_slot.size(1);
   const auto positions = torch::zeros({3, rows, tokens}, torch::kLong);
-  const auto id = ids.accessor<int64_t, 2>();
+  const auto of_picture = is_slot.accessor<bool, 2>();
   auto position = positions.accessor<int64_t, 3>();
   const auto put = [&](int64_t row, int64_t t, int64_t time, int64_t y, int64_t x) {
     position[0][row][t] = time;
@@ -30,17 +30,19 @@ Tensor picture_positions(const Tensor& ids, int64_t image_token_id, const std::v
     int64_t next = 0;
     for (int64_t t = left_padding.empty() ? 0 : left_padding[static_cast<size_t>(row)]; t < tokens;) {
       if (starts != nullptr && starts[row * tokens + t] == t) next = 0;
-      if (id[row][t] != image_token_id) {
+      if (!of_picture[row][t]) {
         put(row, t++, next, next, next);
         ++next;
         continue;
       }
       VLMTUNE_CHECK(picture < grids.size(), "row {} has slots for more than {} pictures", row, grids.size());
-      const auto [width, height] = grids[picture++];
-      VLMTUNE_CHECK(t + int64_t{width} * height <= tokens, "picture {} does not end within row {}", picture - 1, row);
-      for (int64_t y = 0; y < height; ++y)
-        for (int64_t x = 0; x < width; ++x) put(row, t++, next, next + y, next + x);
-      next += std::max(width, height);
+      const auto& grid = grids[picture++];
+      VLMTUNE_CHECK(t + grid.time * grid.height * grid.width <= tokens, "picture {} does not end within row {}",
+                    picture - 1, row);
+      for (int64_t i = 0; i < grid.time; ++i)
+        for (int64_t y = 0; y < grid.height; ++y)
+          for (int64_t x = 0; x < grid.width; ++x) put(row, t++, next + i * grid.time_step, next + y, next + x);
+      next += std::max(grid.width, grid.height);
     }
   }
   return positions;

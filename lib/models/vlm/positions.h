@@ -2,8 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "lib/image/image.h"
-#include "lib/nn/types.h"
+#include "lib/models/vision.h"
 
 namespace vlmtune {
 
@@ -12,9 +11,10 @@ namespace vlmtune {
 Tensor token_positions(int64_t tokens, const std::vector<int64_t>& left_padding, const Tensor& first_keys);
 
 /// [3, B, T] int64 (time, row, column) of M-RoPE: a text token has the same position on every axis; the tokens of a picture
-/// count rows and columns of its grid from the position it begins at; text goes on behind the longer side. `grids` are
-/// those of the pictures in the order of their slots in `ids` [B, T]; the rest as above.
-Tensor picture_positions(const Tensor& ids, int64_t image_token_id, const std::vector<ImageSize>& grids,
+/// or video count times, rows and columns of its grid from the position it begins at; text goes on behind the longer side.
+/// `is_slot` [B, T] says which tokens are theirs, `grids` are those of the pictures in the order of their slots; the rest as
+/// above.
+Tensor picture_positions(const Tensor& is_slot, const std::vector<TokenGrid>& grids,
                          const std::vector<int64_t>& left_padding, const Tensor& first_keys);
 
 /// [B, 1]: of the token behind each row.

@@ -51,6 +51,9 @@ VlmConfig read_vlm_config(const fs::path& dir, const std::optional<fs::path>& vi
   const auto type = config.text("model_type", "");
   const auto family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                                    [&](const Family& known) { return known.model_type == type; });
+  if (choices.projector_width && !vision_tower)
+    throw usage_error("/model/projector_width: found {}, expected null: {} gets no new projector",
+                      *choices.projector_width, dir.string());
   VlmConfig c;
   if (is_original_llava(config)) {
     const auto tower = vision_tower ? *vision_tower : original_llava_tower(dir).value();
