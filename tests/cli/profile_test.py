@@ -9,10 +9,14 @@ import time
 
 import program
 import tiny
+import tiny_first_qwen
 import tiny_qwen
 
 LENGTH = 1400  # of an answer, in tokens
-FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+FAMILIES = {    # how to write a folder whose pictures have 64 tokens, and what LoRA adapts in its tower
+    **{kind: (lambda folder, kind=kind: tiny_qwen.write_model(folder, kind), "qkv") for kind in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")},
+    "qwen": (tiny_first_qwen.write_model, "in_proj"),
+}
 
 
 class Profile(program.Case):
@@ -125,11 +129,11 @@ class Profile(program.Case):
         rows = [{"id": str(i), "conversations": [tiny.turn("human", "<image><image>what"), tiny.turn("gpt", "a" * 900)], "image": ["64 tokens.png"] * 2}
                 for i in range(4)]
         tiny.write_json(self.dir / "families.json", rows)
-        for family in FAMILIES:
-            model = {"path": str(tiny_qwen.write_model(self.dir / family, family))}
+        for family, (write_model, of_tower) in FAMILIES.items():
+            model = {"path": str(write_model(self.dir / family))}
             data = {"train": [str(self.dir / "families.json")]}
             for name, command, sections in [
-                ("lora", "lora-finetune", {"lora": {**lora, "vision_target_modules": ["qkv"]}}),
+                ("lora", "lora-finetune", {"lora": {**lora, "vision_target_modules": [of_tower]}}),
                 ("lora bf16 checkpointing", "lora-finetune", {"lora": lora, "precision": bf16, "memory": {"checkpointing": "full"}}),
                 ("qlora", "lora-finetune", {"lora": lora, "quantization": {"bits": 4}}),
                 ("everything trained", "pretrain", {"freeze": {"language_model": False, "vision_tower": False},

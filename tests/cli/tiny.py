@@ -209,9 +209,13 @@ class Weights:
             self.linear(at + "mlp.up_proj", INTERMEDIATE, HIDDEN, False)
             self.linear(at + "mlp.down_proj", HIDDEN, INTERMEDIATE, False)
         self.norm(prefix + "norm", HIDDEN, False)
-        self.normal(head, VOCAB, HIDDEN, std=0.5)
-        rows = self.tensors[head][1]
-        for token in range(VOCAB):
+        self.head(head, VOCAB, first_special)
+
+    def head(self, name, vocab, first_special):
+        """Which only knows printable ASCII and merges."""
+        self.normal(name, vocab, HIDDEN, std=0.5)
+        rows = self.tensors[name][1]
+        for token in range(vocab):
             if not (32 <= token < 127 or 256 <= token < first_special):
                 rows[token * HIDDEN:(token + 1) * HIDDEN] = [0.0] * HIDDEN
 

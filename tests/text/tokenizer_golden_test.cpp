@@ -124,8 +124,11 @@ TEST(FirstQwenVl, PromptsEqualTheReference) {
   const auto tokenizer = Tokenizer::load(folder);
   const auto golden = read_json(folder / "cases.json");
   const auto start = *tokenizer->id_of("<img>"), end = *tokenizer->id_of("</img>");
-  const auto chat_template =
-      ChatTemplate::named("qwen_vl", {.image_token = "<imgpad>", .image_before = "<img>", .image_after = "</img>"});
+  TemplateTokens tokens;
+  tokens.image_token = "<imgpad>";
+  tokens.image_before = "<img>";
+  tokens.image_after = "</img>";
+  const auto chat_template = ChatTemplate::named("qwen_vl", tokens);
   for (const auto& chat : golden.at("chats")) {
     const bool is_sample = chat.at("prompt").is_null();  // its beginning is a prompt
     auto expected = chat.at(is_sample ? "ids" : "prompt").get<std::vector<int64_t>>();

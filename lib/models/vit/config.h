@@ -17,7 +17,6 @@ struct VitConfig : TowerConfig {
   double layer_norm_eps = 1e-5;
   Activation activation = Activation::kQuickGelu;
 
-  bool has_class_token() const { return !siglip && !bigg; }
   int64_t patches_per_side() const { return image_size / patch_size; }
   int64_t num_positions() const {
     const int64_t side = stored_side > 0 ? stored_side : patches_per_side();
@@ -25,7 +24,7 @@ struct VitConfig : TowerConfig {
   }
 
   int64_t last_state() const override { return num_hidden_layers; }
-  bool has_class_token() const override { return !siglip; }
+  bool has_class_token() const override { return !siglip && !bigg; }
   int64_t grid_side(int64_t) const override { return patches_per_side(); }
   int64_t width(int64_t) const override { return hidden_size; }
   std::string describe() const override;

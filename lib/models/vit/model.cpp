@@ -1,6 +1,7 @@
 #include "lib/models/vit/model.h"
 
 #include <cmath>
+#include <span>
 
 #include "lib/base/errors.h"
 #include "lib/memory/scope.h"
