@@ -39,6 +39,8 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
   return torch::empty(shape, x.options());
 }
 
+Tensor flip(const Tensor& x, torch::IntArrayRef) { return torch::empty(x.sizes(), x.options()); }
+
 /// No value: a number that stops nothing, finite and not zero.
 at::Scalar local_scalar_dense(const Tensor&) { return 1.0; }
 
@@ -156,6 +158,7 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("where.self", where_self);
   library.impl("abs.out", abs_out);
   library.impl("index_select", index_select);
+  library.impl("flip", flip);
   library.impl("_local_scalar_dense", local_scalar_dense);
   library.impl("embedding_dense_backward", embedding_dense_backward);
   library.impl("native_layer_norm", native_layer_norm);
