@@ -73,7 +73,8 @@ torch::Tensor TensorFile::view(const std::string& name) const {
   if (!entry.strides.empty())
     return torch::from_blob(
         data, entry.shape, entry.strides, [map = map_](void*) {}, torch::TensorOptions(*type));
-  if (entry.begin != entry.end && entry.begin % torch::elementSize(*type) != 0) {  // old writers did not pad their headers
+  if (entry.begin != entry.end &&
+      entry.begin % torch::elementSize(*type) != 0) {  // old writers did not pad their headers
     auto aligned = torch::empty(entry.shape, torch::TensorOptions(*type));
     std::memcpy(aligned.data_ptr(), data, entry.end - entry.begin);
     return aligned;
