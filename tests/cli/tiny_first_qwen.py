@@ -9,7 +9,7 @@ SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" fo
             "<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>", "<img>", "</img>", "<imgpad>"]
 IDS = {token: 256 + len(MERGES) + i for i, token in enumerate(SPECIALS)}
 VOCAB = 480     # padded, as the real one is
-DEPTH, WIDTH, VISION_HEADS, VISION_INTERMEDIATE, SIDE, PATCH, QUERIES = 2, 24, 3, 40, 42, 7, 64
+DEPTH, WIDTH, VISION_HEADS, VISION_INTERMEDIATE, SIDE, PATCH, QUERIES = 2, 24, 3, 40, 105, 7, 64
 
 
 def write_model(folder, seed=1, seq_length=2048):
