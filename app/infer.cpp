@@ -14,6 +14,7 @@
 #include "lib/evaluate/metrics.h"
 #include "lib/pipeline/answering.h"
 #include "lib/pipeline/device.h"
+#include "lib/pipeline/options.h"
 #include "lib/pipeline/outputs.h"
 #include "lib/pipeline/retrieval.h"
 #include "lib/profile/dry_run.h"

@@ -4,6 +4,7 @@
 #include "app/commands.h"
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
+#include "lib/pipeline/model_files.h"
 #include "lib/pipeline/outputs.h"
 
 namespace vlmtune {

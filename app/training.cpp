@@ -16,6 +16,7 @@
 #include "lib/pipeline/device.h"
 #include "lib/pipeline/embedding.h"
 #include "lib/pipeline/evaluation.h"
+#include "lib/pipeline/options.h"
 #include "lib/pipeline/outputs.h"
 #include "lib/profile/planner.h"
 #include "lib/runs/manifest.h"

@@ -3,6 +3,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/errors.h"
 #include "lib/models/config_reader.h"
+#include "lib/pipeline/options.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;

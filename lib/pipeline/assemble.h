@@ -4,20 +4,13 @@
 #include <optional>
 
 #include "lib/data/example.h"
-#include "lib/data/loader.h"
 #include "lib/image/processor.h"
 #include "lib/models/adapter.h"
 #include "lib/models/vlm/model.h"
 #include "lib/models/weights.h"
-#include "lib/optim/adamw.h"
-#include "lib/optim/lion.h"
-#include "lib/optim/loss_scaler.h"
-#include "lib/optim/schedule.h"
 #include "lib/recipe/recipe.h"
 #include "lib/text/chat_template.h"
 #include "lib/text/tokenizer.h"
-#include "lib/train/step.h"
-#include "lib/train/trainables.h"
 
 namespace vlmtune {
 
@@ -34,15 +27,6 @@ struct InputParts {
   /// With a cache, pictures are looked up there and never decoded.
   ExampleOptions example_options(const Recipe& recipe, std::shared_ptr<const EmbeddingCache> cache = nullptr) const;
 };
-
-/// The type that config.json says its weights have; nothing where it does not say. Errors: input_error.
-std::optional<Precision> declared_precision(const std::filesystem::path& model_dir);
-
-/// The folder whose config.json describes the model: model.path, or a LoRA folder of LLaVA's own that is put on it.
-std::filesystem::path described_by(const Recipe& recipe);
-
-/// The model's config.json, together with its tower's. Errors: input_error.
-VlmConfig model_config(const Recipe& recipe);
 
 /// Reads config, tokenizer, template and image processor. Errors: input_error, usage_error.
 InputParts assemble_inputs(const Recipe& recipe, Command command);
@@ -70,18 +54,5 @@ WeightSource tower_source(const Recipe& recipe);
 /// The processor of the model's or the tower's folder with the recipe's settings; on a dry run the family's own where the
 /// folder has none. Errors: input_error, usage_error.
 ImageProcessor choose_processor(const Recipe& recipe, const VlmConfig& config, bool dry_run = false);
-
-/// Flat options out of the recipe's sections.
-torch::ScalarType to_scalar_type(Precision precision);
-QuantizationOptions quantization_options(const QuantizationRecipe& recipe);
-TrainingChoices training_choices(const Recipe& recipe, const VlmConfig& config);
-StepOptions step_options(const Recipe& recipe, const InputParts& inputs);
-/// Errors: usage_error when nothing would be trained.
-std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, VlmModel& model);
-Schedule make_schedule(const Recipe& recipe, int64_t total_steps);
-LossScaler make_loss_scaler(const Recipe& recipe);
-LoaderOptions loader_options(const Recipe& recipe);
-Dataset open_training_data(const Recipe& recipe);
-std::optional<Dataset> open_validation_data(const Recipe& recipe);
 
 }  // namespace vlmtune

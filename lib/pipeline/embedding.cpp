@@ -13,6 +13,7 @@
 #include "lib/image/source.h"
 #include "lib/memory/scope.h"
 #include "lib/memory/transfer.h"
+#include "lib/pipeline/options.h"
 
 namespace vlmtune {
 namespace {

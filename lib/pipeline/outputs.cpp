@@ -9,6 +9,8 @@
 #include "lib/checkpoint/safetensors.h"
 #include "lib/models/export.h"
 #include "lib/models/llava/config.h"
+#include "lib/pipeline/model_files.h"
+#include "lib/pipeline/options.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;

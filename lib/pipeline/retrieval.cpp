@@ -5,6 +5,7 @@
 #include "lib/memory/transfer.h"
 #include "lib/models/similarity.h"
 #include "lib/pipeline/evaluation.h"
+#include "lib/pipeline/options.h"
 #include "lib/train/similarity.h"
 
 namespace vlmtune {

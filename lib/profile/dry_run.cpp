@@ -15,6 +15,8 @@
 #include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
 #include "lib/pipeline/embedding.h"
+#include "lib/pipeline/model_files.h"
+#include "lib/pipeline/options.h"
 #include "lib/profile/host_rates.h"
 #include "lib/train/trainables.h"
 
