@@ -240,7 +240,6 @@ void write_scores(const InferArguments& a, const Session& session, const Dataset
 }
 
 int answer_file(const InferArguments& a, const Session& session, const Dataset& dataset) {
-  catch_interrupts();  // answers under way are still written; --prompt and --chat have nothing to finish
   std::ofstream file;
   Texts texts;
   if (!a.output.empty()) {
@@ -312,6 +311,8 @@ int run_infer(const InferArguments& a) {
   if (a.score && a.input.empty()) throw usage_error("infer: --score needs --input");
   if (!a.metrics.empty() && (a.input.empty() || a.score))
     throw usage_error("infer: --metrics needs --input{}", a.score ? " without --score, which makes no answers" : "");
+  if (!a.input.empty())
+    catch_interrupts();  // answers under way are still written; --prompt and --chat have nothing to finish
   const double begin = now_seconds();
   std::optional<Dataset> rows;
   if (!a.input.empty()) rows = open_rows(a, recipe);

@@ -3,7 +3,9 @@
 
 namespace vlmtune {
 
-/// From now on the first SIGINT or SIGTERM only sets the flag; a second one ends the process at once.
+/// From now on the first SIGINT or SIGTERM only sets the flag; a second one ends the process at once. To be called before other
+/// threads begin: they must not be interrupted, since a signal that is handled in the middle of oneDNN's generated fp32
+/// products destroys memory (LibTorch 2.11). A thread of its own waits for signals instead.
 void catch_interrupts();
 
 /// The signal that arrived, or 0.

@@ -1,7 +1,11 @@
 // Sizes, errors, log and interrupts.
 #include <gmock/gmock.h>
 
+#include <unistd.h>
+
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "lib/base/bytes.h"
 #include "lib/base/errors.h"
@@ -119,9 +123,13 @@ TEST(Interrupt, FirstSignalSetsTheFlagSecondEnds) {
       {
         catch_interrupts();
         if (interrupt_signal() != 0) std::_Exit(1);
-        std::raise(SIGTERM);
-        if (interrupt_signal() != SIGTERM) std::_Exit(2);
-        std::raise(SIGINT);
+        kill(getpid(), SIGTERM);
+        for (int waited = 0; interrupt_signal() != SIGTERM; ++waited) {
+          if (waited == 5000) std::_Exit(2);
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        kill(getpid(), SIGINT);
+        std::this_thread::sleep_for(std::chrono::seconds(5));
         std::_Exit(3);
       },
       testing::ExitedWithCode(128 + SIGINT), "");

@@ -3,10 +3,12 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import program
 import tiny
@@ -200,6 +202,21 @@ class Survival(program.Case):
                 self.assertEqual(process.returncode, 128 + number, err)
                 return run, num_metrics(run), err
         self.fail("the run ended five times before the signal")
+
+    def test_no_thread_that_computes_is_interrupted(self):
+        """A signal that is handled in the middle of a product of oneDNN's destroys memory."""
+        run = self.new_run()
+        process = self.start("full", run)
+        while process.poll() is None and num_metrics(run) < 1:
+            time.sleep(0.001)
+        threads = [status.read_text() for status in Path(f"/proc/{process.pid}/task").glob("*/status")]
+        process.communicate()
+        self.assertGreater(len(threads), 1)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            bits = {key: [int(re.search(rf"^{key}:\s*(\w+)", status, re.M)[1], 16) >> (number - 1) & 1 for status in threads]
+                    for key in ("SigBlk", "SigCgt")}
+            self.assertEqual(sum(bits["SigBlk"]), len(threads) - 1, "all but the one that waits for signals")
+            self.assertEqual(sum(bits["SigCgt"]), 0)
 
     def check_stopped(self, kind, number, after):
         run, step, err = self.stop(kind, number, after)
