@@ -45,6 +45,8 @@ struct TowerConfig {
   virtual std::string describe() const = 0;
   /// Modules that checkpoints hold and that are not run up to `state`.
   virtual std::vector<std::string> unused_modules(int64_t state) const = 0;
+  /// Whether its own config.json leaves out how large pictures are, which is for the processor to say.
+  virtual bool takes_any_size() const { return false; }
   /// Whether llava-hf's checkpoints have the tower below a module of its own, "vision_model".
   virtual bool has_vision_model() const { return false; }
   /// The tower up to `state`: what comes behind is never run, so never loaded.

@@ -76,8 +76,7 @@ Json composed_config(const Recipe& recipe, const InputParts& inputs) {
   if (vision.contains("vision_config")) vision = vision["vision_config"];
   const auto& c = inputs.config;
   const auto& v = llava_vision(c);
-  // Without positions it only says how large pictures are, which the processor had said.
-  if (vision.value("model_type", "") == "convnextv2") vision["image_size"] = v.tower->image_size;
+  if (v.tower->takes_any_size()) vision["image_size"] = v.tower->image_size;
   Json config = {{"architectures", {"LlavaForConditionalGeneration"}},
                  {"model_type", "llava"},
                  {"text_config", text},

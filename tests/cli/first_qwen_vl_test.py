@@ -3,11 +3,10 @@ import json
 import shutil
 
 import program
+import same_losses
 import tiny
 import tiny_first_qwen
 from tiny_first_qwen import IDS, QUERIES
-
-TARGETS = ["c_attn", "attn.c_proj", "w1", "w2"]
 
 
 def encoded(text):
@@ -24,7 +23,8 @@ def picture(number):
     return encoded(f"Picture {number}: <img>") + [IDS["<imgpad>"]] * QUERIES + encoded("</img>\n")
 
 
-class FirstQwenVl(program.Case):
+class FirstQwenVl(same_losses.SameLosses, program.Case):
+    TARGETS = ["c_attn", "attn.c_proj", "w1", "w2"]
     ROWS = 12
 
     @classmethod
@@ -64,7 +64,7 @@ class FirstQwenVl(program.Case):
         begin = answer["prompt_token_ids"].index(IDS["<img>"]) - len("Picture 1: ")
         self.assertEqual(answer["prompt_token_ids"][begin:], [*picture(1), *picture(2), *encoded("which <ref>pin</ref>?<|im_end|>\n<|im_start|>assistant\n")])
         shown = program.run("lora-finetune", "--dry-run", "--recipe", self.write_recipe("own-recipe.json", program.training_recipe(
-            self, data={"train": [str(path)], "num_workers": 0}, lora={"target_modules": TARGETS}, output={"dir": str(self.dir / "own")}))).expect(0)
+            self, data={"train": [str(path)], "num_workers": 0}, lora={"target_modules": self.TARGETS}, output={"dir": str(self.dir / "own")}))).expect(0)
         self.assertIn("[[<box>(1,2),(3,4)</box><|im_end|>]]", shown.out + shown.err)
 
     def test_a_turn_ends_the_answer(self):
@@ -104,7 +104,7 @@ class FirstQwenVl(program.Case):
                 turns += [{"role": "assistant", "content": answer["text"]}, {"role": "user", "content": question}]
 
     def test_lora(self):
-        run, lines = self.train("lora", "lora-finetune", lora={"r": 4, "target_modules": TARGETS}, output={"merge_adapter": True})
+        run, lines = self.train("lora", "lora-finetune", lora={"r": 4, "target_modules": self.TARGETS}, output={"merge_adapter": True})
         self.assertLess(lines[-1]["loss"], lines[0]["loss"])
         names = {name.removeprefix("base_model.model.") for name in tiny.read_safetensors(run / "final" / "adapter_model.safetensors")}
         adapted = {name.rsplit(".lora_", 1)[0] for name in names if ".lora_" in name}
@@ -129,21 +129,6 @@ class FirstQwenVl(program.Case):
             changed = {key for key, values in tiny.read_safetensors(run / "final" / "model.safetensors").items() if values != before[key]}
             parts = {"resampler" if "attn_pool" in key else "tower" if "visual" in key else "text" for key in changed}
             self.assertEqual(parts, {"text"} | ({"resampler"} if not frozen["projector"] else set()) | ({"tower"} if not frozen["vision_tower"] else set()))
-
-    def test_other_ways_to_the_same_losses(self):
-        lora = {"r": 4, "target_modules": TARGETS}
-        _, plain = self.train("plain", "lora-finetune", lora=lora)
-        for name, sections in (("recomputed", {"memory": {"checkpointing": "full"}}), ("cached", {"data": {"embedding_cache": str(self.dir / "cache")}}),
-                               ("streamed", {"memory": {"offload": {"parameters": "disk"}}})):
-            _, lines = self.train(name, "lora-finetune", lora=lora, **sections)
-            self.assertEqual([line["loss"] for line in lines], [line["loss"] for line in plain], name)
-        one = {"gradient_accumulation_steps": 1, "shuffle": False, "max_steps": 1}
-        _, packed = self.train("packed", "lora-finetune", lora=lora, data={"packing": True, "max_length": 2048, "group_by_modality_length": False},
-                               schedule={"warmup_steps": 0}, train={"per_device_batch_size": 1, **one})
-        self.assertGreater(packed[0]["samples"], 3)
-        _, apart = self.train("apart", "lora-finetune", lora=lora, data={"max_length": 2048}, schedule={"warmup_steps": 0},
-                              train={"per_device_batch_size": packed[0]["samples"], **one})
-        self.assertAlmostEqual(packed[0]["loss"], apart[0]["loss"], delta=1e-5)
 
     def test_quantised(self):
         _, lines = self.train("qlora", "lora-finetune", lora={"r": 4, "target_modules": "all-linear"}, quantization={"bits": 4})

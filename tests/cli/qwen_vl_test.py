@@ -2,12 +2,14 @@
 import json
 
 import program
+import same_losses
 import tiny
 import tiny_qwen
 from tiny_qwen import BLOCK, ENDOFTEXT, IM_END, IM_START, IMAGE_PAD, VISION_END, VISION_START
 
 
-class QwenVl(program.Case):
+class QwenVl(same_losses.SameLosses, program.Case):
+    TARGETS = ["q_proj", "v_proj"]
     ROWS = 12
 
     @classmethod
@@ -138,22 +140,6 @@ class QwenVl(program.Case):
             changed = {key for key, values in tiny.read_safetensors(run / "final" / "model.safetensors").items() if values != before[key]}
             parts = {"merger" if "visual.merger" in key else "tower" if "visual" in key else "text" for key in changed}
             self.assertEqual(parts, {"text"} | ({"merger"} if not frozen["projector"] else set()) | ({"tower"} if not frozen["vision_tower"] else set()))
-
-    def test_other_ways_to_the_same_losses(self):
-        lora = {"r": 4, "target_modules": ["q_proj", "v_proj"]}
-        _, plain = self.train("plain", "lora-finetune", lora=lora)
-        for name, sections in (("recomputed", {"memory": {"checkpointing": "full"}}), ("cached", {"data": {"embedding_cache": str(self.dir / "cache")}}),
-                               ("streamed", {"memory": {"offload": {"parameters": "disk"}}})):
-            _, lines = self.train(name, "lora-finetune", lora=lora, **sections)
-            self.assertEqual([line["loss"] for line in lines], [line["loss"] for line in plain], name)
-        one = {"gradient_accumulation_steps": 1, "shuffle": False, "max_steps": 1}
-        _, packed = self.train("packed", "lora-finetune", lora=lora, data={"packing": True, "max_length": 2048, "group_by_modality_length": False},
-                               schedule={"warmup_steps": 0}, train={"per_device_batch_size": 1, **one})
-        self.assertGreater(packed[0]["samples"], 3)
-        _, apart = self.train("apart", "lora-finetune", lora=lora, data={"max_length": 2048}, schedule={"warmup_steps": 0},
-                              train={"per_device_batch_size": packed[0]["samples"], **one})
-        self.assertAlmostEqual(packed[0]["loss"], apart[0]["loss"], delta=1e-5)
-        self.assertEqual(packed[0]["label_tokens"], apart[0]["label_tokens"])
 
     def test_quantised(self):
         _, lines = self.train("qlora", "lora-finetune", lora={"r": 4, "target_modules": "all-linear"}, quantization={"bits": 4})

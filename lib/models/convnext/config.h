@@ -14,6 +14,7 @@ struct ConvNextConfig : TowerConfig {
   int64_t last_state() const override { return static_cast<int64_t>(depths.size()); }
   int64_t usual_state() const override { return -1; }  // earlier grids are finer by far
   bool has_class_token() const override { return false; }
+  bool takes_any_size() const override { return true; }
   int64_t grid_side(int64_t state) const override;
   int64_t width(int64_t state) const override;
   std::string describe() const override;
