@@ -68,6 +68,12 @@ void add_image_token(const fs::path& file, int64_t id) {
   write_file_atomic(file, json.dump());
 }
 
+/// As recipes and LLaVA's mm_projector_type spell it; see parse_projector_type.
+std::string projector_type(const LlavaVisionConfig& vision) {
+  const int64_t linears = vision.projector.num_linears;
+  return linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", linears);
+}
+
 /// config.json of a model that was put together from a language model and a tower.
 Json composed_config(const Recipe& recipe, const InputParts& inputs) {
   auto text = Json::parse(read_file(fs::path(recipe.model.path) / "config.json"));
@@ -90,9 +96,7 @@ Json composed_config(const Recipe& recipe, const InputParts& inputs) {
                  {"tie_word_embeddings", c.text.tie_word_embeddings}};
   config["text_config"]["vocab_size"] = std::max(c.text.vocab_size, c.image_token_id + 1);
   if (v.projector.width != c.text.hidden_size) config["projector_width"] = v.projector.width;
-  if (v.projector.num_linears != 2)
-    config["mm_projector_type"] =
-        v.projector.num_linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", v.projector.num_linears);
+  if (v.projector.num_linears != 2) config["mm_projector_type"] = projector_type(v);
   return config;
 }
 
@@ -106,8 +110,7 @@ Json original_config(const Recipe& recipe, const InputParts& inputs) {
     config["architectures"] = {fmt::format("Llava{}ForCausalLM", qwen ? "Qwen" : mistral ? "Mistral" : "Llama")};
     config["model_type"] = qwen ? "llava_qwen" : mistral ? "llava_mistral" : "llava_llama";
     config["mm_hidden_size"] = v.feature_size();
-    config["mm_projector_type"] =
-        v.projector.num_linears == 1 ? "linear" : fmt::format("mlp{}x_gelu", v.projector.num_linears);
+    config["mm_projector_type"] = projector_type(v);
     config["mm_vision_select_layer"] = v.feature_states[0] - v.tower->last_state() - 1;
     config["mm_vision_select_feature"] = v.keep_class_token && v.tower->has_class_token() ? "cls_patch" : "patch";
     config["mm_patch_merge_type"] = "flat";

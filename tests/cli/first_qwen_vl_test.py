@@ -2,8 +2,8 @@
 import json
 import shutil
 
+import family
 import program
-import same_losses
 import tiny
 import tiny_first_qwen
 from tiny_first_qwen import IDS, QUERIES
@@ -23,7 +23,7 @@ def picture(number):
     return encoded(f"Picture {number}: <img>") + [IDS["<imgpad>"]] * QUERIES + encoded("</img>\n")
 
 
-class FirstQwenVl(same_losses.SameLosses, program.Case):
+class FirstQwenVl(family.Family):
     TARGETS = ["c_attn", "attn.c_proj", "w1", "w2"]
     ROWS = 12
 
@@ -38,15 +38,6 @@ class FirstQwenVl(same_losses.SameLosses, program.Case):
 
     def ask(self, *arguments, model=None):
         return self.infer("--json", *arguments, model=model).expect(0).json()
-
-    def train(self, name, command, **sections):
-        """The run's folder and its lines of metrics."""
-        recipe = program.training_recipe(self, train={"max_steps": 4}, output={"dir": str(self.dir / name)})
-        for section, values in sections.items():
-            recipe.setdefault(section, {}).update(values)
-        program.run(command, "--recipe", self.write_recipe(f"{name}.json", recipe)).expect(0)
-        lines = [json.loads(line) for line in (self.dir / name / "metrics.jsonl").read_text().splitlines()]
-        return self.dir / name, [line for line in lines if "loss" in line]
 
     def test_prompt(self):
         answer = self.ask("--image", self.images / "0a.png", "--image", self.images / "1a.png", "--prompt", "<image>ab <image><|im_end|> c")

@@ -1,14 +1,14 @@
 """Qwen2-VL through every command: the same rooms as LLaVA, with pictures of any size."""
 import json
 
+import family
 import program
-import same_losses
 import tiny
 import tiny_qwen
 from tiny_qwen import BLOCK, ENDOFTEXT, IM_END, IM_START, IMAGE_PAD, VISION_END, VISION_START
 
 
-class QwenVl(same_losses.SameLosses, program.Case):
+class QwenVl(family.Family):
     TARGETS = ["q_proj", "v_proj"]
     ROWS = 12
 
@@ -27,15 +27,6 @@ class QwenVl(same_losses.SameLosses, program.Case):
 
     def ask(self, *arguments):
         return self.infer("--json", *arguments).expect(0).json()
-
-    def train(self, name, command, **sections):
-        """The run's folder and its lines of metrics."""
-        recipe = program.training_recipe(self, train={"max_steps": 4}, output={"dir": str(self.dir / name)})
-        for section, values in sections.items():
-            recipe.setdefault(section, {}).update(values)
-        program.run(command, "--recipe", self.write_recipe(f"{name}.json", recipe)).expect(0)
-        lines = [json.loads(line) for line in (self.dir / name / "metrics.jsonl").read_text().splitlines()]
-        return self.dir / name, [line for line in lines if "loss" in line]
 
     def test_prompt(self):
         def picture(tokens):

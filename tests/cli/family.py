@@ -1,7 +1,19 @@
-"""Recomputing, caching, streaming and packing do not change what a family learns: for test cases with `train` and `TARGETS` of LoRA."""
+"""Training of a family: recomputing, caching, streaming and packing do not change what it learns. `TARGETS` are LoRA's."""
+import json
+
+import program
 
 
-class SameLosses:
+class Family(program.Case):
+    def train(self, name, command, **sections):
+        """The run's folder and its lines of metrics."""
+        recipe = program.training_recipe(self, train={"max_steps": 4}, output={"dir": str(self.dir / name)})
+        for section, values in sections.items():
+            recipe.setdefault(section, {}).update(values)
+        program.run(command, "--recipe", self.write_recipe(f"{name}.json", recipe)).expect(0)
+        lines = [json.loads(line) for line in (self.dir / name / "metrics.jsonl").read_text().splitlines()]
+        return self.dir / name, [line for line in lines if "loss" in line]
+
     def test_other_ways_to_the_same_losses(self):
         lora = {"r": 4, "target_modules": self.TARGETS}
         _, plain = self.train("plain", "lora-finetune", lora=lora)
