@@ -11,6 +11,7 @@
 #include "lib/memory/scope.h"
 #include "lib/models/config_reader.h"
 #include "lib/models/fresh.h"
+#include "lib/models/llava/original.h"
 #include "lib/models/names.h"
 
 namespace vlmtune {
@@ -18,8 +19,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
-/// What LLaVA's trainer trained beside LoRA.
-constexpr const char* kOriginalRest = "non_lora_trainables.bin";
 
 bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
 
@@ -81,7 +80,7 @@ StoredAdapter open_adapter(const fs::path& dir, PartKind kind) {
   StoredAdapter stored;
   const auto lora = dir / "adapter_model.safetensors", pickled = dir / "adapter_model.bin";
   stored.files.push_back(Checkpoint::open_file(!fs::exists(lora) && fs::exists(pickled) ? pickled : lora));
-  if (fs::exists(dir / kOriginalRest)) stored.files.push_back(Checkpoint::open_file(dir / kOriginalRest));
+  if (fs::exists(dir / kNonLoraTrainables)) stored.files.push_back(Checkpoint::open_file(dir / kNonLoraTrainables));
   for (const auto& file : stored.files)
     for (const auto& name : file.names()) stored.tensors[canonical_adapter_name(name, kind)] = {&file, name};
   return stored;
@@ -197,7 +196,7 @@ void save_adapter(VlmModel& model, const AdapterConfig& config, const fs::path& 
   if (config.saves("lm_head")) saved[std::string(kPrefix) + "lm_head.weight"] = model.head_weight().detach();
   auto written = config;
   if (config.original_layout) {
-    write_torch_file(dir / kOriginalRest, saved);
+    write_torch_file(dir / kNonLoraTrainables, saved);
     for (auto& target : written.target_modules.names) target = published(target);
     written.modules_to_save.clear();  // they lie elsewhere
     written.exclude_modules = {};

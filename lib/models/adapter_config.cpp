@@ -6,6 +6,7 @@
 #include "lib/base/files.h"
 #include "lib/models/adapter.h"
 #include "lib/models/config_reader.h"
+#include "lib/models/llava/original.h"
 
 namespace vlmtune {
 namespace fs = std::filesystem;
@@ -88,7 +89,7 @@ AdapterConfig read_adapter_config(const fs::path& dir) {
   for (const auto& [pattern, rank] : c.rank_pattern)
     if (rank <= 0)
       throw input_error("{}/{}: found {}, expected a positive rank", reader.place("rank_pattern"), pattern, rank);
-  c.original_layout = fs::exists(dir / "non_lora_trainables.bin");
+  c.original_layout = fs::exists(dir / kNonLoraTrainables);
   return c;
 }
 

@@ -10,6 +10,9 @@ namespace vlmtune {
 
 class ConfigReader;
 
+/// In a LoRA folder of LLaVA's trainer, what it trained beside LoRA.
+inline constexpr const char* kNonLoraTrainables = "non_lora_trainables.bin";
+
 bool is_original_llava(const ConfigReader& config);
 
 /// The folder of the tower that `dir`'s config.json names, if it is one of that layout: a path seen from `dir`, as published files
