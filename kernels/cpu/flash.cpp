@@ -22,13 +22,12 @@ int64_t round_up(int64_t n) { return (n + kUnit - 1) / kUnit * kUnit; }
 /// `count` rows of x to adjacent ones of C, `padded` in all.
 template <typename T, typename C>
 VLMTUNE_INLINE void copy_rows_loop(const T* x, int64_t stride, int64_t count, int64_t size, C* y, int64_t padded) {
-  for (int64_t row = 0; row < count; ++row)
-    for (int64_t i = 0; i < size; ++i) {
-      if constexpr (std::is_same_v<T, C>)
-        y[row * size + i] = x[row * stride + i];
-      else
-        store(y + row * size + i, load(x[row * stride + i]));
-    }
+  for (int64_t row = 0; row < count; ++row) {
+    if constexpr (std::is_same_v<T, C>)
+      std::memcpy(static_cast<void*>(y + row * size), x + row * stride, static_cast<size_t>(size) * sizeof(C));
+    else
+      for (int64_t i = 0; i < size; ++i) store(y + row * size + i, load(x[row * stride + i]));
+  }
   std::memset(static_cast<void*>(y + count * size), 0, static_cast<size_t>((padded - count) * size) * sizeof(C));
 }
 
@@ -48,7 +47,10 @@ VLMTUNE_INLINE void store_operand_rows(BFloat16* y, int64_t row, const float* lo
 }
 
 /// e^x, and nothing at all where it would be too small to matter.
-VLMTUNE_INLINE float weight_of(float x) { return x < -87.0f ? 0.0f : exponential(x); }
+VLMTUNE_INLINE float weight_of(float x) {
+  const float power = exponential(x);
+  return x < -87.0f ? 0.0f : power;
+}
 
 /// Where a block of scores [keys, kQueries] lies among all.
 struct Block {
@@ -70,13 +72,18 @@ struct Block {
   }
 };
 
+// What these loops read is read whether it counts or not, and nothing overlaps: only so do they vectorise.
+
 /// Scales the scores, hides what is not seen, and raises each query's `largest`.
-VLMTUNE_INLINE void mask_scores_loop(float* scores, int64_t rows, const Block& block, float* largest) {
+VLMTUNE_INLINE void mask_scores_loop(float* __restrict scores, int64_t rows, const Block& block,
+                                     float* __restrict largest) {
+  const float scale = block.scale;
   for (int64_t row = 0; row < rows; ++row) {
     const auto first = static_cast<int32_t>(block.first_seeing(row)), end = static_cast<int32_t>(block.end_seeing(row));
     float* s = scores + row * kQueries;
     for (int32_t i = 0; i < kQueries; ++i) {
-      const float value = (i < first) | (i >= end) ? -INFINITY : s[i] * block.scale;
+      const float scaled = s[i] * scale;
+      const float value = (i < first) | (i >= end) ? -INFINITY : scaled;
       s[i] = value;
       largest[i] = value > largest[i] ? value : largest[i];
     }
@@ -85,7 +92,8 @@ VLMTUNE_INLINE void mask_scores_loop(float* scores, int64_t rows, const Block& b
 
 /// weights (a right operand [rows, kQueries]) = exp(scores - largest), added to `total`.
 template <typename C>
-VLMTUNE_INLINE void weigh_loop(const float* scores, int64_t rows, const float* largest, float* total, C* weights) {
+VLMTUNE_INLINE void weigh_loop(const float* __restrict scores, int64_t rows, const float* __restrict largest,
+                               float* __restrict total, C* __restrict weights) {
   for (int64_t row = 0; row < rows; row += 2) {
     alignas(64) float low[kQueries], high[kQueries];
     for (int64_t i = 0; i < kQueries; ++i) {
@@ -99,18 +107,27 @@ VLMTUNE_INLINE void weigh_loop(const float* scores, int64_t rows, const float* l
 
 /// y [count, size] = x [size, kQueries] transposed, each query times its factor.
 template <typename T>
-VLMTUNE_INLINE void store_queries_loop(const float* x, const float* factor, int64_t count, int64_t size, T* y,
-                                       int64_t stride) {
-  for (int64_t query = 0; query < count; ++query)
-    for (int64_t i = 0; i < size; ++i) store(y + query * stride + i, x[i * kQueries + query] * factor[query]);
+VLMTUNE_INLINE void store_queries_loop(const float* __restrict x, const float* __restrict factor, int64_t count,
+                                       int64_t size, T* __restrict y, int64_t stride) {
+  constexpr int64_t kChannels = 64;
+  alignas(64) float rows[kQueries * kChannels];
+  for (int64_t begin = 0; begin < size; begin += kChannels) {
+    const int64_t channels = std::min(kChannels, size - begin);
+    for (int64_t i = 0; i < channels; ++i)
+      for (int64_t query = 0; query < kQueries; ++query)
+        rows[query * kChannels + i] = x[(begin + i) * kQueries + query] * factor[query];
+    for (int64_t query = 0; query < count; ++query)
+      for (int64_t i = 0; i < channels; ++i) store(y + query * stride + begin + i, rows[query * kChannels + i]);
+  }
 }
 
 /// p = softmax from the scores and log_sum, ds = p * (dp - dot) * scale, both [rows, kQueries]; `ds_operand` is ds as a right
 /// operand. `scale` is that of the scores' gradient.
 template <typename C>
-VLMTUNE_INLINE void differentiate_loop(const float* scores, const float* dp, int64_t rows, const Block& block,
-                                       const float* log_sum, const float* dot, float scale, C* p, C* ds,
-                                       C* ds_operand) {
+VLMTUNE_INLINE void differentiate_loop(const float* __restrict scores, const float* __restrict dp, int64_t rows,
+                                       const Block& block, const float* __restrict log_sum, const float* __restrict dot,
+                                       float scale, C* __restrict p, C* __restrict ds, C* __restrict ds_operand) {
+  const float scores_scale = block.scale;
   for (int64_t row = 0; row < rows; row += 2) {
     alignas(64) float gradients[2][kQueries];
     for (int64_t half = 0; half < 2; ++half) {
@@ -118,7 +135,8 @@ VLMTUNE_INLINE void differentiate_loop(const float* scores, const float* dp, int
       const auto first = static_cast<int32_t>(block.first_seeing(row + half)),
                  behind = static_cast<int32_t>(block.end_seeing(row + half));
       for (int32_t i = 0; i < kQueries; ++i) {
-        const float weight = (i < first) | (i >= behind) ? 0.0f : weight_of(scores[at + i] * block.scale - log_sum[i]);
+        const float seen = weight_of(scores[at + i] * scores_scale - log_sum[i]);
+        const float weight = (i < first) | (i >= behind) ? 0.0f : seen;
         gradients[half][i] = weight * (dp[at + i] - dot[i]) * scale;
         store(p + at + i, weight);
         store(ds + at + i, gradients[half][i]);
@@ -126,6 +144,19 @@ VLMTUNE_INLINE void differentiate_loop(const float* scores, const float* dp, int
     }
     store_operand_rows(ds_operand, row, gradients[0], gradients[1]);
   }
+}
+
+template <typename T>
+VLMTUNE_INLINE float dot_product_loop(const T* x, const T* y, int64_t size) {
+  constexpr int64_t kLanes = 16;  // sums side by side, as a vector has them
+  float sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += load(x[i + lane]) * load(y[i + lane]);
+  float sum = 0;
+  for (; i < size; ++i) sum += load(x[i]) * load(y[i]);
+  for (const float lane : sums) sum += lane;
+  return sum;
 }
 
 VLMTUNE_CLONES void mask_scores(float* scores, int64_t rows, const Block& block, float* largest) {
@@ -170,11 +201,7 @@ VLMTUNE_INSTANTIATE(Half, float)
     for (int64_t row = 0; row < count; ++row)                                                               \
       for (int64_t i = 0; i < size; ++i) store(y + row * stride + i, x[row * size + i]);                    \
   }                                                                                                         \
-  VLMTUNE_CLONES float dot_product(const T* x, const T* y, int64_t size) {                                  \
-    float sum = 0;                                                                                          \
-    for (int64_t i = 0; i < size; ++i) sum += load(x[i]) * load(y[i]);                                      \
-    return sum;                                                                                             \
-  }
+  VLMTUNE_CLONES float dot_product(const T* x, const T* y, int64_t size) { return dot_product_loop(x, y, size); }
 VLMTUNE_INSTANTIATE(float)
 VLMTUNE_INSTANTIATE(BFloat16)
 VLMTUNE_INSTANTIATE(Half)
