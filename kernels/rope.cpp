@@ -23,13 +23,15 @@ Tensor rotate_loop(const Tensor& x, const Tensor& cos_table, const Tensor& sin_t
   const int64_t table_batch = cos.size(0) == 1 ? 0 : tokens * size;
   cpu::dispatch(x, [&](auto type) {
     using T = decltype(type);
+    const T *from = x.data_ptr<T>(), *of_cos = cos.data_ptr<T>(), *of_sin = sin.data_ptr<T>();
+    T* to = y.data_ptr<T>();
+    const auto x_strides = x.strides(), y_strides = y.strides();
     at::parallel_for(0, batch * tokens, std::max<int64_t>(1, 8192 / (heads * size)), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t b = row / tokens, t = row % tokens, table = b * table_batch + t * size;
         for (int64_t h = 0; h < heads; ++h)
-          cpu::rope_row<T>(x.data_ptr<T>() + b * x.stride(0) + h * x.stride(1) + t * x.stride(2),
-                           cos.data_ptr<T>() + table, sin.data_ptr<T>() + table,
-                           y.data_ptr<T>() + b * y.stride(0) + h * y.stride(1) + t * y.stride(2), size, sign);
+          cpu::rope_row<T>(from + b * x_strides[0] + h * x_strides[1] + t * x_strides[2], of_cos + table,
+                           of_sin + table, to + b * y_strides[0] + h * y_strides[1] + t * y_strides[2], size, sign);
       }
     });
   });
