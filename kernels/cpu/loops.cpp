@@ -63,6 +63,24 @@ VLMTUNE_INLINE void rope_row_loop(const T* x, const T* cos, const T* sin, T* y, 
 }
 
 #ifdef VLMTUNE_BF16_VECTORS
+/// For a `size` that is a multiple of kBf16Lanes.
+VLMTUNE_BF16_VECTORS void rms_norm_backward_bf16(const c10::BFloat16* dy, const c10::BFloat16* x,
+                                                 const c10::BFloat16* weight, const float* rstd, c10::BFloat16* dx,
+                                                 int64_t rows, int64_t size) {
+  for (int64_t row = 0; row < rows; ++row, x += size, dy += size, dx += size) {
+    __m512 lanes = _mm512_setzero_ps();
+    for (int64_t i = 0; i < size; i += kBf16Lanes)
+      lanes = _mm512_fmadd_ps(_mm512_mul_ps(load16(dy + i), load16(weight + i)), load16(x + i), lanes);
+    const float scale = rstd[row];
+    const __m512 scales = _mm512_set1_ps(scale),
+                 mean = _mm512_set1_ps(_mm512_reduce_add_ps(lanes) * scale * scale / static_cast<float>(size));
+    for (int64_t i = 0; i < size; i += kBf16Lanes) {
+      const __m512 projection = _mm512_mul_ps(load16(x + i), mean);
+      store16(dx + i, _mm512_mul_ps(_mm512_fmsub_ps(load16(dy + i), load16(weight + i), projection), scales));
+    }
+  }
+}
+
 VLMTUNE_BF16_VECTORS void rope_row_bf16(const c10::BFloat16* x, const c10::BFloat16* cos, const c10::BFloat16* sin,
                                         c10::BFloat16* y, int64_t size, float sign) {
   const int64_t half = size / 2;
@@ -176,9 +194,8 @@ VLMTUNE_INLINE void linear_few_rows_loop(const float* x, const T* weight, const 
                                           float eps) {                                                                \
     rms_norm_forward_loop(x, weight, y, rstd, rows, size, eps);                                                       \
   }                                                                                                                   \
-  template <>                                                                                                         \
-  VLMTUNE_CLONES void rms_norm_backward<T>(const T* dy, const T* x, const T* weight, const float* rstd, T* dx,        \
-                                           int64_t rows, int64_t size) {                                              \
+  VLMTUNE_CLONES static void rms_norm_backward_plain(const T* dy, const T* x, const T* weight, const float* rstd,     \
+                                                     T* dx, int64_t rows, int64_t size) {                             \
     rms_norm_backward_loop(dy, x, weight, rstd, dx, rows, size);                                                      \
   }                                                                                                                   \
   VLMTUNE_CLONES static void rope_row_plain(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) { \
@@ -211,6 +228,16 @@ VLMTUNE_INSTANTIATE(c10::BFloat16)
 VLMTUNE_INSTANTIATE(c10::Half)
 
 template <typename T>
+void rms_norm_backward(const T* dy, const T* x, const T* weight, const float* rstd, T* dx, int64_t rows, int64_t size) {
+#ifdef VLMTUNE_BF16_VECTORS
+  if constexpr (std::is_same_v<T, c10::BFloat16>)
+    if (has_bf16_vectors() && size % kBf16Lanes == 0)
+      return rms_norm_backward_bf16(dy, x, weight, rstd, dx, rows, size);
+#endif
+  rms_norm_backward_plain(dy, x, weight, rstd, dx, rows, size);
+}
+
+template <typename T>
 void rope_row(const T* x, const T* cos, const T* sin, T* y, int64_t size, float sign) {
 #ifdef VLMTUNE_BF16_VECTORS
   if constexpr (std::is_same_v<T, c10::BFloat16>)
@@ -229,8 +256,9 @@ void swiglu_forward(const T* gate, const T* up, T* y, int64_t count) {
   swiglu_forward_plain(gate + done, up + done, y + done, count - done);
 }
 
-#define VLMTUNE_INSTANTIATE_CHOICES(T)                                         \
-  template void rope_row<T>(const T*, const T*, const T*, T*, int64_t, float); \
+#define VLMTUNE_INSTANTIATE_CHOICES(T)                                                                  \
+  template void rms_norm_backward<T>(const T*, const T*, const T*, const float*, T*, int64_t, int64_t); \
+  template void rope_row<T>(const T*, const T*, const T*, T*, int64_t, float);                          \
   template void swiglu_forward<T>(const T*, const T*, T*, int64_t);
 VLMTUNE_INSTANTIATE_CHOICES(float)
 VLMTUNE_INSTANTIATE_CHOICES(c10::BFloat16)
