@@ -2,6 +2,9 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <atomic>
 
@@ -67,6 +70,9 @@ class MetaAllocator final : public c10::Allocator {
 void track_allocations() {
   static CpuAllocator cpu;
   static MetaAllocator meta;
+#ifdef __GLIBC__
+  mallopt(M_ARENA_MAX, 1);  // training takes again what the loader's threads have freed
+#endif
   c10::SetCPUAllocator(&cpu, /*priority=*/10);
   c10::SetAllocator(c10::kMeta, &meta, /*priority=*/255);
 }

@@ -2,6 +2,12 @@
 #pragma once
 #include <torch/torch.h>
 
+#include <memory>
+
+namespace c10 {
+struct Event;
+}
+
 namespace vlmtune {
 
 /// A host tensor on `device`. In a dry run that stands for the CPU, where the tensor would stay where it is, the copy
@@ -13,9 +19,29 @@ torch::Tensor to_device(torch::Tensor&& host, torch::Device device);
 /// tensor that counts as the host's.
 torch::Tensor empty_on_host(torch::IntArrayRef shape, torch::ScalarType type, torch::Device device);
 
+/// A tensor that a copy between host and device is on its way to. Such copies go on beside what the device computes: they come
+/// after all that it was told to do before, and one after another.
+class Arriving {
+ public:
+  /// The host waits.
+  const torch::Tensor& for_host() const;
+  /// What the device is told from here on comes after the copy.
+  const torch::Tensor& for_device() const;
+  /// To be copied back some time, which comes after.
+  const torch::Tensor& for_later() const { return tensor_; }
+
+ private:
+  friend Arriving send(const torch::Tensor& from, const torch::Tensor& to);
+  torch::Tensor tensor_;
+  std::shared_ptr<c10::Event> copied_;  ///< none where the copy is made at once
+};
+
+/// to = from, one of them on the host, of one shape. `from` stays as it is until then.
+Arriving send(const torch::Tensor& from, const torch::Tensor& to);
+
 /// A copy that the host keeps, and a copy of that on the device.
-torch::Tensor stow(const torch::Tensor& x);
-torch::Tensor fetch(const torch::Tensor& stowed, torch::Device device);
+Arriving stow(const torch::Tensor& x);
+Arriving fetch(const torch::Tensor& stowed, torch::Device device);
 
 /// A device tensor's values on the host. A dry run has none and gets zeros.
 torch::Tensor to_host(const torch::Tensor& x);

@@ -73,8 +73,9 @@ Tensor without_memory(torch::IntArrayRef shape, torch::ScalarType type, torch::D
 /// What a streamed tensor is read from: the mapped file, or the copy on the host of a device with memory of its own.
 Tensor stream_source(const Tensor& values, torch::ScalarType type, const WeightOptions& options) {
   if (!options.streamed_from_host) return values;
-  const HostScope host;
-  return values.to(options.device.is_meta() ? torch::kMeta : torch::kCPU, type, false, /*copy=*/true);
+  auto copy = empty_on_host(values.sizes(), type, options.device);
+  if (!copy.is_meta()) copy.copy_(values);
+  return copy;
 }
 
 /// What a block computes with, which comes and goes with it; in `type` unless the CPU looks at the file's own.
@@ -83,7 +84,7 @@ Tensor stream(VlmModel& model, const std::string& name, const Tensor& values, to
   const auto source = stream_source(values, type, options);
   const bool shared = kernels::kernel_device(options.device) == torch::kCPU;
   auto tensor = shared ? to_device(source, options.device) : without_memory(values.sizes(), type, options.device);
-  model.stream_weight(name, tensor, source);
+  model.stream_weight(name, tensor, source, !options.streamed_from_host);
   return tensor;
 }
 

@@ -1,5 +1,7 @@
 #include "lib/nn/recompute.h"
 
+#include <optional>
+
 #include "kernels/device.h"
 #include "lib/memory/scope.h"
 #include "lib/memory/transfer.h"
@@ -10,10 +12,42 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// The input of a block while it waits in the host's memory.
+struct StowedInput {
+  void call_back() {
+    if (coming) return;
+    const MemoryScope scope(category);
+    coming = fetch(values, device);
+  }
+
+  Tensor values;
+  torch::Device device;
+  std::weak_ptr<StowedInput> before;  ///< what backward needs next
+  MemoryCategory category = MemoryScope::current();
+  std::optional<Arriving> coming = {};
+};
+
+std::shared_ptr<StowedInput> put_away(const Tensor& x) {
+  thread_local std::weak_ptr<StowedInput> last;
+  const auto stowed = std::make_shared<StowedInput>(stow(x).for_later(), x.device(), last);
+  last = stowed;
+  return stowed;
+}
+
+/// What was put away, while that of the block before sets out.
+Tensor take_back(StowedInput& stowed) {
+  stowed.call_back();
+  const auto x = stowed.coming->for_device();
+  stowed.coming.reset();
+  if (const auto before = stowed.before.lock()) before->call_back();
+  return x;
+}
+
 struct BlockHolder : torch::CustomClassHolder {
   explicit BlockHolder(std::function<Tensor(const Tensor&)> f) : block(std::move(f)) {}
   std::function<Tensor(const Tensor&)> block;
   MemoryCategory category = MemoryScope::current();  ///< what the block's memory is for, in both runs
+  std::shared_ptr<StowedInput> stowed = {};          ///< if that is where its input is kept
 };
 
 thread_local bool t_recomputing = false;
@@ -44,17 +78,18 @@ struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
                         bool on_host) {
     context->saved_data["random"] = kernels::generator_of(x.device()).get_state();
     context->saved_data["block"] = c10::IValue::make_capsule(holder);
-    context->save_for_backward({on_host ? stow(x) : x});
-    context->saved_data["on_host"] = on_host;
+    if (on_host)
+      holder->stowed = put_away(x);
+    else
+      context->save_for_backward({x});
     const torch::NoGradGuard no_grad;
     return holder->block(x);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto holder = c10::static_intrusive_pointer_cast<BlockHolder>(context->saved_data["block"].toCapsule());
-    const auto kept = context->get_saved_variables()[0];
-    const bool on_host = context->saved_data["on_host"].toBool();
-    const auto x = (on_host ? fetch(kept, gradients[0].device()) : kept.detach()).requires_grad_(true);
+    const auto kept = holder->stowed ? take_back(*holder->stowed) : context->get_saved_variables()[0].detach();
+    const auto x = kept.requires_grad_(true);
     const ReplayRandomness replay(kernels::generator_of(x.device()), context->saved_data["random"].toTensor());
     const torch::AutoGradMode grad(true);
     const auto y = [&] {

@@ -1,6 +1,5 @@
 #include "lib/nn/weight_stream.h"
 
-#include "kernels/copy_across.h"
 #include "kernels/device.h"
 #include "lib/base/files.h"
 #include "lib/memory/scope.h"
@@ -14,15 +13,7 @@ using torch::autograd::variable_list;
 
 bool is_mapped(const Tensor& weight) { return kernels::kernel_device(weight) == torch::kCPU; }
 
-void bring_in(const Tensor& weight, const Tensor& source) {
-  if (is_mapped(weight)) {
-    memory_accounts().device->add_external(MemoryCategory::kWeights, static_cast<int64_t>(weight.nbytes()));
-    return;
-  }
-  const auto& storage = weight.storage();
-  storage.set_data_ptr_noswap(c10::GetAllocator(weight.device().type())->allocate(storage.nbytes()));
-  kernels::copy_across(weight, source);
-}
+int64_t room_of(const Tensor& weight) { return (static_cast<int64_t>(weight.nbytes()) + 63) / 64 * 64; }
 
 void let_go(const Tensor& weight) {
   if (is_mapped(weight)) {
@@ -55,16 +46,17 @@ struct BlockMark : torch::autograd::Function<BlockMark> {
 
 }  // namespace
 
-void WeightStream::add(size_t block, const std::string& module, const Tensor& on_device, const Tensor& source) {
+void WeightStream::add(size_t block, const std::string& module, const Tensor& on_device, const Tensor& source,
+                       bool in_file) {
   if (block >= blocks_.size()) blocks_.resize(block + 1);
   blocks_[block].module = module;
-  blocks_[block].weights.push_back({on_device, source});
+  blocks_[block].weights.push_back({on_device, source, in_file});
 }
 
 Tensor WeightStream::source_of(const Tensor& tensor) const {
   for (const auto& block : blocks_)
-    for (const auto& [on_device, source] : block.weights)
-      if (on_device.is_same(tensor)) return source;
+    for (const auto& weight : block.weights)
+      if (weight.on_device.is_same(tensor)) return weight.source;
   return tensor;
 }
 
@@ -72,17 +64,54 @@ void WeightStream::fetch(Block& block) {
   if (block.there) return;
   const MemoryScope scope(MemoryCategory::kWeights);
   const ModuleScope module(block.module);
-  for (const auto& [on_device, source] : block.weights) bring_in(on_device, source);
+  if (!block.weights.empty() && !is_mapped(block.weights[0].on_device))
+    send_block(block);
+  else
+    for (const auto& weight : block.weights)
+      memory_accounts().device->add_external(MemoryCategory::kWeights, static_cast<int64_t>(weight.source.nbytes()));
   block.there = true;
+}
+
+Tensor WeightStream::staging_for(const Block& block, Staging& staging) const {
+  int64_t bytes = 0;
+  for (const auto& weight : block.weights)
+    if (weight.in_file) bytes += room_of(weight.on_device);
+  if (staging.last) staging.last->for_host();
+  if (!staging.bytes.defined() || staging.bytes.numel() < bytes)
+    staging.bytes = empty_on_host({bytes}, torch::kByte, block.weights[0].on_device.device());
+  return staging.bytes;
+}
+
+void WeightStream::send_block(Block& block) {
+  const torch::NoGradGuard no_grad;
+  auto& staging = staging_[turn_ ^= 1];
+  const auto room = staging_for(block, staging);
+  int64_t taken = 0;
+  for (const auto& [on_device, source, in_file] : block.weights) {
+    const auto& storage = on_device.storage();
+    storage.set_data_ptr_noswap(c10::GetAllocator(on_device.device().type())->allocate(storage.nbytes()));
+    if (!in_file) {
+      block.last = send(source, on_device);
+      continue;
+    }
+    const HostScope host;
+    const auto passing = room.narrow(0, taken, static_cast<int64_t>(on_device.nbytes()))
+                             .view(on_device.scalar_type())
+                             .view(on_device.sizes());
+    passing.copy_(source);
+    taken += room_of(on_device);
+    block.last = staging.last = send(passing, on_device);
+  }
 }
 
 void WeightStream::acquire(size_t block, int64_t next) {
   if (block >= blocks_.size()) return;
   fetch(blocks_[block]);
+  if (const auto& last = blocks_[block].last) last->for_device();
   if (next < 0 || next >= static_cast<int64_t>(blocks_.size())) return;
   auto& ahead = blocks_[static_cast<size_t>(next)];
-  for (const auto& [on_device, source] : ahead.weights)
-    if (source.is_cpu()) prefetch_pages(source.data_ptr(), source.nbytes());
+  for (const auto& weight : ahead.weights)
+    if (weight.source.is_cpu()) prefetch_pages(weight.source.data_ptr(), weight.source.nbytes());
   // A device of its own copies while this block computes; pages of a file are the kernel's until they are touched.
   if (!ahead.weights.empty() && !is_mapped(ahead.weights[0].on_device)) fetch(ahead);
 }

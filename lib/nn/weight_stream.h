@@ -1,20 +1,22 @@
 // Weights that are on the device only while their block computes (L2L, Pudipeddi et al. 2020, arXiv 2002.05645; ZeRO-Infinity,
 // Rajbhandari et al. 2021, arXiv 2104.07857): only frozen ones, which nobody writes.
 #pragma once
-#include <set>
+#include <array>
+#include <optional>
 
+#include "lib/memory/transfer.h"
 #include "lib/nn/types.h"
 
 namespace vlmtune {
 
 /// The streamed weights of one stack of blocks. Where the CPU computes they are looked at in their mapped file, and leaving a
-/// block lets go of their pages; elsewhere they are copied from the host, and leaving frees the copy. The next block is read
-/// ahead, forward and backward.
+/// block lets go of their pages; elsewhere they are copied from the host, those of a file by way of pinned memory, and leaving
+/// frees the copy. The next block is read ahead, forward and backward.
 class WeightStream {
  public:
   /// One weight of a block. `on_device` is what the block computes with, a tensor without memory until the block is entered;
-  /// where the CPU computes it is `source` itself. `module` is whose memory it is.
-  void add(size_t block, const std::string& module, const Tensor& on_device, const Tensor& source);
+  /// where the CPU computes it is `source` itself. `module` is whose memory it is. `in_file`: the source is a mapped file's.
+  void add(size_t block, const std::string& module, const Tensor& on_device, const Tensor& source, bool in_file);
 
   /// What a streamed weight is read from; any other tensor is its own source.
   Tensor source_of(const Tensor& tensor) const;
@@ -30,14 +32,26 @@ class WeightStream {
  private:
   struct Weight {
     Tensor on_device, source;
+    bool in_file;
   };
   struct Block {
     std::string module;
     std::vector<Weight> weights;
     bool there = false;
+    std::optional<Arriving> last = {};  ///< of the weights that are sent
+  };
+  /// Pinned memory for one block.
+  struct Staging {
+    Tensor bytes;
+    std::optional<Arriving> last = {};  ///< that was sent from here
   };
   void fetch(Block& block);
+  void send_block(Block& block);
+  /// Room for the block's weights that come from a file.
+  Tensor staging_for(const Block& block, Staging& staging) const;
   std::vector<Block> blocks_;
+  std::array<Staging, 2> staging_;  ///< taken in turns, so that the host writes into one while the other is read
+  size_t turn_ = 0;
 };
 
 /// block(x), between the marks of a stream if there is one.

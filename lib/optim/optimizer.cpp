@@ -36,7 +36,7 @@ void Optimizer::step_one(size_t index, double rate_factor, uint64_t seed) {
   auto& state = states_[index];
   const double rate = trained.learning_rate * rate_factor;
   if (on_host_) {
-    const auto here = trained.host_gradient ? gradient : stow(gradient);
+    const auto here = trained.host_gradient ? gradient : stow(gradient).for_host();
     const HostScope host;
     if (state.empty()) state = fresh_host_state(trained.tensor);
     auto master = trained;
@@ -58,7 +58,7 @@ void Optimizer::step_one(size_t index, double rate_factor, uint64_t seed) {
 }
 
 Optimizer::State Optimizer::fresh_host_state(const torch::Tensor& tensor) const {
-  const auto master = stow(tensor).to(torch::kFloat);
+  const auto master = stow(tensor).for_host().to(torch::kFloat);
   auto state = fresh_state(master);
   state[kMaster] = master;
   return state;

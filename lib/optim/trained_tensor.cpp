@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "lib/memory/scope.h"
-#include "lib/memory/transfer.h"
 
 namespace vlmtune {
 
@@ -12,14 +11,13 @@ void move_gradient_to_host(const TrainedTensor& trained) {
   const MemoryScope scope(MemoryCategory::kGradients);
   const ModuleScope module(trained.module);
   auto tensor = trained.tensor;
-  auto arrived = stow(tensor.grad());
+  auto arriving = stow(tensor.grad());
   tensor.mutable_grad().reset();
   const HostScope host;
-  auto& sum = *trained.host_gradient;
-  if (sum.defined())
-    sum.add_(arrived);
+  if (const auto sum = trained.gradient(); sum.defined())
+    sum.add_(arriving.for_host());
   else
-    sum = std::move(arrived);
+    *trained.host_gradient = std::move(arriving);
 }
 
 double clip_gradients(const std::vector<TrainedTensor>& tensors, double max_norm) {

@@ -3,10 +3,16 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "lib/memory/transfer.h"
+
 namespace vlmtune {
+
+/// Nothing before the first backward.
+using HostGradient = std::optional<Arriving>;
 
 struct TrainedTensor {
   std::string name;
@@ -15,9 +21,12 @@ struct TrainedTensor {
   double weight_decay = 0;
   std::string module = {};  ///< the part of the model that accounts of memory put it under
   /// Where the gradient is kept when it does not stay with the tensor: on the host.
-  std::shared_ptr<torch::Tensor> host_gradient = {};
+  std::shared_ptr<HostGradient> host_gradient = {};
 
-  torch::Tensor gradient() const { return host_gradient ? *host_gradient : tensor.grad(); }
+  torch::Tensor gradient() const {
+    if (!host_gradient) return tensor.grad();
+    return *host_gradient ? (*host_gradient)->for_host() : torch::Tensor();
+  }
 };
 
 /// Adds what has become the tensor's gradient to the one on the host.

@@ -104,7 +104,7 @@ StepOptions step_options(const Recipe& recipe, const InputParts& inputs) {
 std::unique_ptr<Optimizer> make_optimizer(const Recipe& recipe, VlmModel& model) {
   auto trained = select_trained(model, training_choices(recipe, model.config()));
   if (recipe.memory.offload.gradients == "cpu" && optimizer_on_host(recipe))
-    for (auto& t : trained) t.host_gradient = std::make_shared<Tensor>();
+    for (auto& t : trained) t.host_gradient = std::make_shared<HostGradient>();
   if (trained.empty())
     throw usage_error("/freeze: everything is frozen and there is no LoRA: nothing would be trained");
   const auto& o = recipe.optimizer;

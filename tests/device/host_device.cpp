@@ -1,5 +1,6 @@
 // A device with memory of its own that is the host's in truth: LibTorch's PrivateUse1, every operator being the CPU's on copies.
-// With it the paths of CUDA and Ascend run anywhere: what is on which side, what crosses, what is freed when.
+// With it the paths of CUDA and Ascend run anywhere: what is on which side, what crosses, what is freed when, and, since copies
+// from and to pinned memory are as late as may be, what is waited for. Operators run at once, after what their stream has queued.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -7,6 +8,7 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/alloc_cpu.h>
@@ -17,6 +19,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
+
+#include "tests/device/streams.h"
 
 namespace {
 
@@ -28,16 +33,26 @@ void (*g_freed)(uint64_t) = nullptr;
 std::atomic<int64_t> g_now = 0, g_peak = 0;
 constexpr int64_t kContextBytes = 100 << 20;
 
+Streams& streams() {
+  static auto* all = new Streams;  // threads may outlive main
+  return *all;
+}
+thread_local Streams::Id t_stream = 0;
+c10::Stream stream_of(Streams::Id id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
+
 void free_bytes(void* data) {
-  if (data != nullptr) g_now -= static_cast<int64_t>(::malloc_usable_size(data));
-  if (data != nullptr && g_freed != nullptr) g_freed(reinterpret_cast<uint64_t>(data));
-  c10::free_cpu(data);
+  if (data == nullptr) return;
+  g_now -= static_cast<int64_t>(::malloc_usable_size(data));
+  if (g_freed != nullptr) g_freed(reinterpret_cast<uint64_t>(data));
+  streams().freed(data, [data] { c10::free_cpu(data); });
 }
 
 struct HostDeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     void* data = bytes > 0 ? c10::alloc_cpu(bytes) : nullptr;
     if (data != nullptr) g_peak = std::max(g_peak.load(), g_now += static_cast<int64_t>(::malloc_usable_size(data)));
+    if (data != nullptr) std::memset(data, 0xFF, bytes);  // not a number
+    if (data != nullptr) streams().allocated(data, t_stream);
     if (data != nullptr && g_allocated != nullptr)
       g_allocated(reinterpret_cast<uint64_t>(data), static_cast<int64_t>(bytes));
     return {data, data, &free_bytes, kDevice};
@@ -53,20 +68,78 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return kDevice; }
   void setDevice(c10::Device) const override {}
   void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::Stream getStream(c10::Device) const override { return c10::Stream(c10::Stream::DEFAULT, kDevice); }
-  c10::Stream exchangeStream(c10::Stream) const override { return c10::Stream(c10::Stream::DEFAULT, kDevice); }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
-  void record(void**, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
+  c10::Stream getStream(c10::Device) const override { return stream_of(t_stream); }
+  c10::Stream getDefaultStream(c10::Device) const override { return stream_of(0); }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return stream_of(streams().make()); }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return stream_of(std::exchange(t_stream, stream.id()));
+  }
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    if (*event == nullptr) *event = new Streams::Event;
+    *static_cast<Streams::Event*>(*event) = streams().now(stream.id());
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    streams().wait(stream.id(), *static_cast<Streams::Event*>(event));
+  }
+  bool queryEvent(void* event) const override { return streams().is_over(*static_cast<Streams::Event*>(event)); }
+  void synchronizeEvent(void* event) const override { streams().run_until(*static_cast<Streams::Event*>(event)); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<Streams::Event*>(event);
+  }
+  bool queryStream(const c10::Stream& stream) const override { return streams().is_over(streams().now(stream.id())); }
+  void synchronizeStream(const c10::Stream& stream) const override { streams().run(stream.id()); }
+  void synchronizeDevice(c10::DeviceIndex) const override { streams().run_all(); }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    streams().record(data.get(), stream.id());
+  }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
+
+/// Host memory that copies need not be waited for; it is used again after them.
+struct PinnedAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    auto host = c10::GetCPUAllocator()->allocate(bytes);
+    void* data = host.get();
+    const std::lock_guard lock(mutex);
+    live.emplace(data, std::pair(bytes, std::move(host)));
+    return {data, data, [](void* p) { pinned().free(p); }, torch::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  bool holds(const void* data) {
+    const std::lock_guard lock(mutex);
+    auto after = live.upper_bound(data);
+    if (after == live.begin()) return false;
+    const auto& [begin, block] = *std::prev(after);
+    return data < static_cast<const std::byte*>(begin) + std::max<size_t>(block.first, 1);
+  }
+  static PinnedAllocator& pinned() {
+    static auto* allocator = new PinnedAllocator;
+    return *allocator;
+  }
+
+ private:
+  void free(void* data) {
+    decltype(live)::node_type block;
+    {
+      const std::lock_guard lock(mutex);
+      block = live.extract(data);
+    }
+    streams().freed(data, [host = std::make_shared<c10::DataPtr>(std::move(block.mapped().second))] {});
+  }
+  std::mutex mutex;
+  std::map<const void*, std::pair<size_t, c10::DataPtr>> live;
+};
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::Device getDeviceFromPtr(void*) const override { return kDevice; }
+  bool isPinnedPtr(const void* data) const override { return PinnedAllocator::pinned().holds(data); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &PinnedAllocator::pinned(); }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();
   }
@@ -91,7 +164,20 @@ Tensor on_cpu(const Tensor& x) {
                                        x.options().device(torch::kCPU).requires_grad(false));
 }
 
-Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
+/// The same memory without a hold on it.
+Tensor borrowed(const Tensor& x) {
+  return torch::from_blob(x.data_ptr(), x.sizes(), x.strides(), x.options().device(torch::kCPU).requires_grad(false));
+}
+
+Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  const auto& host = from.is_cpu() ? from : to;
+  if (non_blocking && host.is_cpu() && PinnedAllocator::pinned().holds(host.data_ptr())) {
+    const auto& device = from.is_cpu() ? to : from;
+    streams().queue(t_stream, {device.storage().data(), host.storage().data()},
+                    [a = borrowed(from), b = borrowed(to)] { b.copy_(a); });
+    return to;
+  }
+  streams().run(t_stream);
   on_cpu(to).copy_(on_cpu(from));
   return to;
 }
@@ -101,7 +187,10 @@ Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
   return copy_from(from, to, false);
 }
 
-at::Scalar local_scalar_dense(const Tensor& x) { return on_cpu(x).item(); }
+at::Scalar local_scalar_dense(const Tensor& x) {
+  streams().run(t_stream);
+  return on_cpu(x).item();
+}
 
 const Tensor& resize(const Tensor& x, at::IntArrayRef size, std::optional<at::MemoryFormat>) {
   auto* impl = x.unsafeGetTensorImpl();
@@ -115,7 +204,10 @@ const Tensor& resize(const Tensor& x, at::IntArrayRef size, std::optional<at::Me
   return x;
 }
 
-void on_the_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::native::cpu_fallback(op, stack); }
+void on_the_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  streams().run(t_stream);
+  at::native::cpu_fallback(op, stack);
+}
 
 const bool g_registered = [] {
   c10::SetAllocator(c10::kPrivateUse1, &g_allocator);

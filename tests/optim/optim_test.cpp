@@ -38,7 +38,7 @@ TEST(Optim, UpdatesOnTheHostAreTheSame) {
   EXPECT_TRUE(torch::equal(learn(lion), learn(lion_there)));
 
   auto moved = trained(torch::kFloat);
-  moved[0].host_gradient = std::make_shared<Tensor>();
+  moved[0].host_gradient = std::make_shared<HostGradient>();
   AdamW with_gradients(std::move(moved), {}, true);
   AdamW again(trained(torch::kFloat), {});
   EXPECT_TRUE(torch::equal(learn(with_gradients, true), learn(again)));
@@ -58,7 +58,7 @@ TEST(Optim, HostStateComesBack) {
 
 TEST(Optim, GradientsOfMicroBatchesAddUpOnTheHost) {
   auto t = trained(torch::kFloat)[0];
-  t.host_gradient = std::make_shared<Tensor>();
+  t.host_gradient = std::make_shared<HostGradient>();
   for (int i = 1; i <= 2; ++i) {
     t.tensor.mutable_grad() = torch::full({96, 64}, static_cast<double>(i));
     move_gradient_to_host(t);

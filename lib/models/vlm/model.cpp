@@ -113,11 +113,12 @@ void VlmModel::visit_linears(const LinearVisitor& visitor) {
   if (vision_) vision_->visit_linears(visitor);
 }
 
-void VlmModel::stream_weight(const std::string& name, const Tensor& on_device, const Tensor& source) {
+void VlmModel::stream_weight(const std::string& name, const Tensor& on_device, const Tensor& source, bool in_file) {
   const auto module = memory_module(name);
   auto& stream = component_of(name) == Component::kVisionTower ? vision_->stream : language_model_.stream;
   if (!stream) stream = std::make_unique<WeightStream>();
-  stream->add(static_cast<size_t>(std::stoll(module.substr(module.rfind('.') + 1))), module, on_device, source);
+  stream->add(static_cast<size_t>(std::stoll(module.substr(module.rfind('.') + 1))), module, on_device, source,
+              in_file);
 }
 
 void VlmModel::end_streaming() {

@@ -56,8 +56,8 @@ class VlmModel {
   /// Every tensor under its name in transformers ("model.language_model.layers.0..."), a tied head left out.
   void visit(const TensorVisitor& visitor);
   void visit_linears(const LinearVisitor& visitor);
-  /// From here on a block's weight is on the device only while the block computes. `source`: see WeightStream.
-  void stream_weight(const std::string& name, const Tensor& on_device, const Tensor& source);
+  /// From here on a block's weight is on the device only while the block computes. See WeightStream.
+  void stream_weight(const std::string& name, const Tensor& on_device, const Tensor& source, bool in_file);
   /// Puts what streamed weights are read from in their place, which may be on the host: for writing the model.
   void end_streaming();
 
