@@ -95,7 +95,7 @@ void show_first_sample(const Dataset& dataset, const ExampleBuilder& builder, co
 }
 
 /// Names every bad row and shows what the rest comes to. Whether a run would go through with it: unusable rows within their
-/// budget, none too long where that is an error, none damaged that an evaluation would meet.
+/// budget, none too long where that is an error, some to evaluate with.
 bool check_data(const Recipe& recipe, const Dataset& dataset, const std::optional<Dataset>& validation,
                 const ExampleBuilder& builder) {
   bool good = true;
@@ -115,9 +115,9 @@ bool check_data(const Recipe& recipe, const Dataset& dataset, const std::optiona
     log_warning("data.train: {} of {} rows are unusable, more than the bad_sample_budget of {}", unusable, train.rows,
                 recipe.data.bad_sample_budget);
   }
-  if (validation && check("data.validation", *validation).bad > 0) {
+  if (validation && check("data.validation", *validation).usable == 0) {
     good = false;
-    log_warning("data.validation: a bad row ends the evaluation");
+    log_warning("data.validation: no row is usable");
   }
   return good;
 }

@@ -1,6 +1,7 @@
 #include "lib/pipeline/evaluation.h"
 
 #include "lib/base/log.h"
+#include "lib/data/damage.h"
 #include "lib/pipeline/retrieval.h"
 
 namespace vlmtune {
@@ -33,14 +34,16 @@ Scores score_answers(const Recipe& recipe, const InputParts& inputs, const VlmMo
     prompts.clear();
   };
   for (int64_t i = 0; i < dataset.size(); ++i) {
-    const auto row = dataset.row(i);
-    Skip skip = Skip::kNone;
-    builder.measure(row, &skip);
-    auto references = right_answers(row);
-    if (skip == Skip::kNone && !references.empty()) {
+    unless_damaged([&] {
+      const auto row = dataset.row(i);
+      Skip skip = Skip::kNone;
+      builder.measure(row, &skip);
+      auto references = right_answers(row);
+      if (skip != Skip::kNone || references.empty()) return false;
       prompts.push_back(builder.build_prompt(row));
       rows.push_back({"", std::move(references)});
-    }
+      return true;
+    });
     if (static_cast<int64_t>(prompts.size()) == recipe.generation.batch_size) answer();
     progress.update(i + 1, "");
   }

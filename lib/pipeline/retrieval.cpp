@@ -1,6 +1,7 @@
 #include "lib/pipeline/retrieval.h"
 
 #include "lib/base/log.h"
+#include "lib/data/damage.h"
 #include "lib/evaluate/retrieval.h"
 #include "lib/memory/transfer.h"
 #include "lib/models/similarity.h"
@@ -41,12 +42,16 @@ Scores score_retrieval(const Recipe& recipe, const VlmModel& model, const Datase
   std::vector<int64_t> picture_of;
   ProgressBar progress("embedding", "row", dataset.size());
   for (int64_t i = 0; i < dataset.size(); ++i) {
-    const auto row = dataset.row(i);
-    const auto tokens = texts_of(row, builder);
+    const auto pair = unless_damaged([&] {
+      const auto row = dataset.row(i);
+      auto tokens = texts_of(row, builder);
+      std::vector<Example> prompt;
+      if (!tokens.empty()) prompt.push_back(builder.build_prompt(row));
+      return std::pair(std::move(tokens), std::move(prompt));
+    });
     progress.update(i + 1, "");
-    if (tokens.empty()) continue;
-    const std::vector<Example> prompt{builder.build_prompt(row)};
-    if (prompt[0].images.size() != 1) continue;
+    if (!pair || pair->second.empty() || pair->second[0].images.size() != 1) continue;
+    const auto& [tokens, prompt] = *pair;
     const auto batch = make_batch(prompt, /*pad_id=*/0, PaddingSide::kRight);
     const auto features = model.encode_images(batch.images, type, {}).tokens;
     picture_of.insert(picture_of.end(), tokens.size(), static_cast<int64_t>(pictures.size()));

@@ -2,6 +2,7 @@
 
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
+#include "lib/data/damage.h"
 #include "lib/memory/scope.h"
 #include "lib/models/similarity.h"
 #include "lib/train/similarity.h"
@@ -133,8 +134,8 @@ EvaluationResult evaluate(const VlmModel& model, const Dataset& dataset, const E
   };
   for (int64_t i = 0; i < dataset.size(); ++i) {
     Skip skip = Skip::kNone;
-    auto example = builder.build(dataset.row(i), &skip);
-    if (skip == Skip::kNone) rows.push_back(std::move(example));
+    auto example = unless_damaged([&] { return builder.build(dataset.row(i), &skip); });
+    if (example && skip == Skip::kNone) rows.push_back(std::move(*example));
     if (static_cast<int64_t>(rows.size()) == batch_size) run();
     progress.update(i + 1, "");
   }

@@ -71,9 +71,11 @@ class CheckData(program.Case):
 
     def test_validation_rows(self):
         file = self.rows_with("validation.jsonl", (2, "{}"))
-        said = self.check(3, data={"validation": [file]})
+        said = self.check(0, data={"validation": [file]})
         self.assertIn("data.validation: 40 rows: 39 usable, 1 bad", said)
         self.assertIn("validation.jsonl:2:", said)
+        (self.dir / "empty.jsonl").write_text("{}\n")
+        self.assertIn("data.validation: no row is usable", self.check(3, data={"validation": [str(self.dir / "empty.jsonl")]}))
 
 
 class Shards(program.Case):

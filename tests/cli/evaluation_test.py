@@ -133,6 +133,18 @@ class Evaluation(program.Case):
         last = json.loads((self.dir / "referenced" / "metrics.jsonl").read_text().splitlines()[-1])
         self.assertEqual((last["eval_rouge_l"], last["eval_anls"], last["eval_loss"]), (0, 0, evaluations[-1]["eval_loss"]))
 
+        # Damaged rows and pictures are named and left out.
+        broken = json.loads(json.dumps(rows[0]))
+        broken["image"] = "broken.png"
+        whole = (images / rows[0]["image"]).read_bytes()
+        (images / "broken.png").write_bytes(whole[:len(whole) // 2])
+        recipe["data"]["validation"] = [str(self.write_lines("damaged.jsonl", [{"id": "none"}, *rows, broken]))]
+        recipe["output"]["dir"] = str(self.dir / "damaged")
+        said = program.run("lora-finetune", "--recipe", self.write_recipe("damaged.json", recipe)).expect(0).err
+        for place in ("damaged.jsonl:1", "broken.png"):
+            self.assertRegex(said, f"warning: .*{place}.*; it is left out")
+        self.assertEqual(json.loads((self.dir / "damaged" / "metrics.jsonl").read_text().splitlines()[-1]), last)
+
     def test_recipes(self):
         recipe = program.training_recipe(self, output={"dir": str(self.dir / "refused")})
         for sets, what in ((["train.eval_metrics=[\"bleu\"]"], "bleu4"), (["train.eval_metrics=[\"anls\"]"], "data.validation")):
