@@ -65,6 +65,13 @@ def peaks():
         yield (f"ms-swift {name}, LoRA", training(name, 2048, 1, lora=lora, freeze={"vision_tower": True, "projector": True, "language_model": True},
                                                   image={"max_pixels": 1003520}, memory={"checkpointing": "full"}), published * GIB,
                "rounded, and read from nvidia-smi: reserved memory and the context")
+    # github.com/QwenLM/Qwen-VL README at aa00ed0: of what is not said, in GB; torch 2.0, attention without a fused kernel
+    first = "Qwen-VL-Chat"
+    yield f"{first}, prompt of 2048", inference(first, 2048, "all", new_tokens=1), 22.6e9, ""
+    yield f"{first}, 7934 tokens generated", inference(first, 258, new_tokens=7934), 28.01e9, "its cache is copied at every token, which leaves gaps"
+    for length, value in ((384, 23.3), (512, 23.6), (2048, 27.3)):
+        lora = {"r": 64, "alpha": 16, "dropout": 0.05, "target_modules": ["c_attn", "attn.c_proj", "w1", "w2"]}
+        yield f"{first}, LoRA, {length} tokens", training(first, length, 1, lora=lora, memory={"checkpointing": "full"}), value * 1e9, "scores of attention are kept whole, and what else was counted is not said"
     # github.com/pytorch/torchtune README at bd2a0fc: packed rows, no compile, AdamW in bf16; peak of active bytes
     yield "torchtune llama-3.2-3B", training("Llama-3.2-3B", 4096, 2, freeze={"language_model": False}, memory={"checkpointing": "none"}), 60.0 * GIB, ""
     # github.com/Lightning-AI/litgpt tutorials/resource-tables.md at 26857050: torch 2.1
