@@ -20,8 +20,6 @@ namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
-bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
-
 bool ends_module(const std::string& module, const std::string& name) {
   return module == name || module.ends_with("." + name);
 }

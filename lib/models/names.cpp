@@ -87,6 +87,8 @@ std::string_view component_name(Component component) {
                                               : "language_model";
 }
 
+bool is_lora(const std::string& canonical) { return canonical.find(".lora_") != std::string::npos; }
+
 bool is_ignored_tensor(const std::string& name) {
   for (const char* ending : {".position_ids", ".inv_freq", ".masked_bias", ".mask_token"})
     if (name.ends_with(ending)) return true;

@@ -33,6 +33,9 @@ std::string_view component_name(Component component);
 /// "embed_tokens", "multi_modal_projector". A stage of several blocks counts as one layer.
 std::string memory_module(const std::string& canonical);
 
+/// A tensor of a low-rank update.
+bool is_lora(const std::string& canonical);
+
 /// Tensors that checkpoints of any family hold and no model uses: buffers, text halves of CLIP and SigLIP, heads of classifiers.
 bool is_ignored_tensor(const std::string& canonical);
 

@@ -11,8 +11,6 @@
 namespace vlmtune {
 namespace {
 
-bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
-
 /// As transformers' Trainer: biases and every norm stay undecayed.
 bool is_decayed(const std::string& name) {
   static const std::regex kUndecayed(
