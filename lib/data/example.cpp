@@ -92,18 +92,38 @@ ExampleBuilder::DraftPicture ExampleBuilder::measure_files(std::vector<std::stri
   return picture;
 }
 
-void ExampleBuilder::check_slots(const Row& row, const std::vector<int64_t>& ids) const {
+std::vector<ExampleBuilder::DraftPicture> ExampleBuilder::measure_slots(std::vector<std::string> sources, bool is_video,
+                                                                        bool alone, bool keep_files) const {
+  auto whole = measure_files(std::move(sources), is_video, alone, keep_files);
+  if (!is_video || !options_.time_brackets) return {std::move(whole)};
+  const auto of_time = static_cast<size_t>(options_.video_processor->frames_per_patch);
+  std::vector<DraftPicture> times;
+  for (size_t k = 0; k < whole.sources.size(); ++k) {
+    if (k % of_time == 0) {
+      times.push_back({{}, {}, whole.shape});
+      times.back().shape.tiles = options_.video_processor->frames_per_patch;
+    }
+    times.back().sources.push_back(std::move(whole.sources[k]));
+    if (keep_files) times.back().encoded.push_back(std::move(whole.encoded[k]));
+  }
+  return times;
+}
+
+void ExampleBuilder::check_slots(const Row& row, const std::vector<PromptSpan>& spans) const {
   if (!row.images.empty() && options_.image_processor == nullptr)
     throw input_error("the model takes no pictures, the row has {}", row.images.size());
   if (!row.videos.empty() && options_.video_processor == nullptr)
     throw input_error("the model takes no videos, the row has {}", row.videos.size());
   if (!row.videos.empty() && options_.features)
     throw input_error("the row has a video, whose features no embedding cache holds");
-  const auto images = std::count(ids.begin(), ids.end(), kImageSlot),
-             videos = std::count(ids.begin(), ids.end(), kVideoSlot);
-  if (static_cast<size_t>(images) != row.images.size())
+  const auto count = [&](SpanKind kind) {
+    return static_cast<size_t>(
+        std::count_if(spans.begin(), spans.end(), [&](const PromptSpan& span) { return span.kind == kind; }));
+  };
+  const size_t images = count(SpanKind::kImage), videos = count(SpanKind::kVideo);
+  if (images != row.images.size())
     throw input_error("the prompt has {} places for {} pictures", images, row.images.size());
-  if (static_cast<size_t>(videos) != row.videos.size())
+  if (videos != row.videos.size())
     throw input_error("the prompt has {} places for {} videos", videos, row.videos.size());
 }
 
@@ -115,9 +135,11 @@ ExampleBuilder::Draft ExampleBuilder::draft(const Row& row, const std::vector<Me
   const bool has_template = options_.chat_template != nullptr && !options_.chat_template->empty();
   const auto frame_of = [&](size_t image) { return box_frame(probe_image_source(row.images.at(image), {})); };
   const auto texts = speaks_of_boxes(row, messages) ? place_boxes(row, messages, frame_of) : messages;
-  const auto spans = has_template ? options_.chat_template->render(texts, for_answer) : raw_spans(texts);
+  auto spans = has_template ? options_.chat_template->render(texts, for_answer) : raw_spans(texts);
+  check_slots(row, spans);
+  if (options_.time_brackets && !row.videos.empty())
+    spans = with_slot_per_time(spans, row.videos, *options_.video_processor, *options_.time_brackets);
   const Encoding encoding = options_.tokenizer->encode_prompt(spans, options_.prompt);
-  check_slots(row, encoding.ids);
   size_t images = 0, videos = 0;
   for (size_t t = 0; t < encoding.ids.size(); ++t) {
     const int64_t id = encoding.ids[t];
@@ -131,9 +153,12 @@ ExampleBuilder::Draft ExampleBuilder::draft(const Row& row, const std::vector<Me
       continue;
     }
     const bool is_video = id == kVideoSlot;
-    draft.pictures.push_back(measure_files(is_video ? row.videos[videos++] : std::vector{row.images[images++]},
-                                           is_video, row.images.size() == 1, keep_files));
-    const int64_t length = options_.image_tokens(draft.pictures.back().shape);
+    const size_t slot = example.image_starts.size();
+    if (slot == draft.pictures.size())  // else the slot is of another time of the video before it
+      for (auto& picture : measure_slots(is_video ? row.videos[videos++] : std::vector{row.images[images++]}, is_video,
+                                         row.images.size() == 1, keep_files))
+        draft.pictures.push_back(std::move(picture));
+    const int64_t length = options_.image_tokens(draft.pictures[slot].shape);
     example.image_starts.push_back(static_cast<int64_t>(example.ids.size()));
     example.image_lengths.push_back(length);
     example.image_tokens += length;
@@ -158,7 +183,7 @@ Example ExampleBuilder::finish(const Row& row, Draft&& draft) const {
       std::vector<Image> decoded;
       for (size_t k = 0; k < encoded.size(); ++k)
         decoded.push_back(decode_image(std::as_bytes(std::span(encoded[k])), image_source_name(sources[k])));
-      example.images.push_back(shape.is_video() ? options_.video_processor->process_video(decoded)
+      example.images.push_back(shape.is_video() ? options_.video_processor->process_video(decoded, shape)
                                                 : options_.image_processor->process(decoded[0], alone));
     }
     std::vector<std::string>().swap(encoded);

@@ -2,10 +2,12 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lib/data/dataset.h"
+#include "lib/data/video_times.h"
 #include "lib/image/processor.h"
 #include "lib/text/chat_template.h"
 #include "lib/text/tokenizer.h"
@@ -21,7 +23,7 @@ struct Example {
   std::string id;
   std::vector<int64_t> ids;     // [L]; an image of N tokens is N copies of image_token_id, a video of video_token_id
   std::vector<int64_t> labels;  // [L]; the id itself where trained, else kIgnoreLabel. The shift by one is the model's
-  std::vector<ProcessedImage> images;     // and videos, in the order of their places
+  std::vector<ProcessedImage> images;     // and videos or their times, in the order of their places
   std::vector<int64_t> image_starts;      // [images] position of each image's first token
   std::vector<int64_t> image_lengths;     // [images] its number of tokens
   std::vector<int64_t> sample_starts{0};  // position of each sample's first token; more than one in a packed row
@@ -39,10 +41,12 @@ enum class OverLength {
 };
 
 struct ExampleOptions {
-  const Tokenizer* tokenizer = nullptr;                      // outlives the builder
-  const ChatTemplate* chat_template = nullptr;               // outlives the builder
-  const ImageProcessor* image_processor = nullptr;           // outlives the builder; null refuses rows with pictures
-  const ImageProcessor* video_processor = nullptr;           // of frames, outlives the builder; null refuses videos
+  const Tokenizer* tokenizer = nullptr;             // outlives the builder
+  const ChatTemplate* chat_template = nullptr;      // outlives the builder
+  const ImageProcessor* image_processor = nullptr;  // outlives the builder; null refuses rows with pictures
+  const ImageProcessor* video_processor = nullptr;  // of frames, outlives the builder; null refuses videos
+  /// Each time of a video is a video of its own, in these brackets behind its seconds. Null: a video has one slot.
+  std::optional<TimeBrackets> time_brackets;
   std::function<int64_t(const PictureShape&)> image_tokens;  // thread-safe; the model's own count
   /// Features in place of pixels, by the content of a picture's file and its name; thread-safe. Null: pictures are decoded.
   std::function<std::shared_ptr<const PictureFeatures>(const std::string& encoded, const std::string& name)> features;
@@ -91,8 +95,11 @@ class ExampleBuilder {
   struct Draft;
   /// Reads the headers of a picture, or of the frames of a video, and with `keep_files` all of the files.
   DraftPicture measure_files(std::vector<std::string> sources, bool is_video, bool alone, bool keep_files) const;
+  /// What has a slot each of its own: a picture, a video, or the times of one.
+  std::vector<DraftPicture> measure_slots(std::vector<std::string> sources, bool is_video, bool alone,
+                                          bool keep_files) const;
   /// As many places as pictures and videos, all of which the model takes. Errors: input_error.
-  void check_slots(const Row& row, const std::vector<int64_t>& ids) const;
+  void check_slots(const Row& row, const std::vector<PromptSpan>& spans) const;
   Draft draft(const Row& row, const std::vector<Message>& messages, bool for_answer, bool keep_files) const;
   Draft training_draft(const Row& row, Skip* skip, bool keep_files) const;
   Example finish(const Row& row, Draft&& draft) const;

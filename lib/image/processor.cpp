@@ -23,24 +23,42 @@ ImageSize shortest_edge_size(ImageSize in, int edge) {
 /// Longer and thinner pictures are refused, as transformers does.
 constexpr int kLongest = 200;
 
-/// transformers' smart_resize (models/qwen2_vl): sides in whole blocks, the area within the limits.
-ImageSize smart_resize(const ImageProcessor& p, ImageSize in) {
-  const double width = in.width, height = in.height, block = p.patch_size * p.merge_size;
+/// transformers' smart_resize (models/qwen2_vl, and models/qwen3_vl for `frames` that share limits): sides in whole blocks, the
+/// area within the limits.
+ImageSize smart_resize(ImageSize in, double block, double least, double most, double frames = 1, double counted = 1) {
+  const double width = in.width, height = in.height;
   if (std::max(width, height) / std::min(width, height) > kLongest)
     throw input_error("a picture of {} x {} is too long and thin, expected at most {} times as long as wide", in.width,
                       in.height, kLongest);
-  const double least = static_cast<double>(p.min_pixels), most = static_cast<double>(p.max_pixels);
   double w = std::nearbyint(width / block) * block, h = std::nearbyint(height / block) * block;  // halves to even
-  if (w * h > most) {
-    const double beta = std::sqrt(height * width / most);
+  if (counted * w * h > most) {
+    const double beta = std::sqrt(frames * height * width / most);
     h = std::max(block, std::floor(height / beta / block) * block);
     w = std::max(block, std::floor(width / beta / block) * block);
-  } else if (w * h < least) {
-    const double beta = std::sqrt(least / (height * width));
+  } else if (counted * w * h < least) {
+    const double beta = std::sqrt(least / (frames * height * width));
     h = std::ceil(height * beta / block) * block;
     w = std::ceil(width * beta / block) * block;
   }
   return {static_cast<int>(w), static_cast<int>(h)};
+}
+
+ImageSize picture_size(const ImageProcessor& p, ImageSize in) {
+  return smart_resize(in, p.patch_size * p.merge_size, static_cast<double>(p.min_pixels),
+                      static_cast<double>(p.max_pixels));
+}
+
+/// Of each of `num_frames` frames. Where they share limits, frames without a partner are counted in rounded, halves to even,
+/// and one that is smaller than a block is scaled to its size first.
+ImageSize frame_size(const ImageProcessor& p, ImageSize in, int num_frames) {
+  if (p.max_video_pixels == 0) return picture_size(p, in);
+  const double block = p.patch_size * p.merge_size, of_patch = p.frames_per_patch;
+  if (const double scale = std::max(block / in.height, block / in.width); scale > 1)
+    in = {.width = static_cast<int>(in.width * scale), .height = static_cast<int>(in.height * scale)};
+  const double frames = std::max<double>(num_frames, of_patch);
+  const double most = std::min(static_cast<double>(p.max_video_pixels), static_cast<double>(p.max_pixels) * frames);
+  return smart_resize(in, block, std::min(static_cast<double>(p.min_video_pixels), most), most, frames,
+                      std::nearbyint(frames / of_patch) * of_patch);
 }
 
 Image resize_to_size(const ImageProcessor& p, const Image& image) {
@@ -83,6 +101,28 @@ std::array<std::array<float, 256>, 3> value_table(const ImageProcessor& p) {
     }
   }
   return table;
+}
+
+/// A tile as the tower sees it; kDynamic ones get `size`.
+Image resize_and_crop(const ImageProcessor& p, const Image& in, ImageSize size) {
+  const Image tile = p.aspect_ratio == AspectRatio::kDynamic ? resize_image(in, size.width, size.height, p.resample)
+                     : p.do_resize                           ? resize_to_size(p, in)
+                                                             : in;
+  return p.do_center_crop ? center_crop(tile, p.crop_width, p.crop_height) : tile;
+}
+
+/// pixel_values of tiles of one size [tiles, 3, height, width].
+std::vector<float> normalise(const ImageProcessor& p, const std::vector<Image>& tiles) {
+  const auto table = value_table(p);
+  const auto area = static_cast<size_t>(tiles[0].width) * static_cast<size_t>(tiles[0].height);
+  std::vector<float> pixels(3 * area * tiles.size());
+  float* target = pixels.data();
+  for (const Image& tile : tiles) {
+    VLMTUNE_CHECK(tile.size() == tiles[0].size(), "tiles of different sizes");
+    for (size_t c = 0; c < 3; ++c)
+      for (size_t i = 0; i < area; ++i) *target++ = table[c][tile.rgb[3 * i + c]];
+  }
+  return pixels;
 }
 
 /// The whole picture at the processor's square size, then the tiles of its grid, row by row.
@@ -135,7 +175,7 @@ ImageSize ImageProcessor::largest_size(int64_t limit) const {
 
 PictureShape ImageProcessor::shape_of(ImageSize original, bool alone) const {
   if (aspect_ratio == AspectRatio::kDynamic) {
-    const ImageSize size = do_resize ? smart_resize(*this, original) : original;
+    const ImageSize size = do_resize ? picture_size(*this, original) : original;
     return {.original = original, .tiles = 1, .height = size.height, .width = size.width};
   }
   PictureShape shape{.original = original, .tiles = 1, .height = tile_size().height, .width = tile_size().width};
@@ -148,23 +188,28 @@ PictureShape ImageProcessor::shape_of(ImageSize original, bool alone) const {
 
 PictureShape ImageProcessor::shape_of_video(ImageSize frame, int num_frames) const {
   auto shape = shape_of(frame);
+  if (aspect_ratio == AspectRatio::kDynamic && do_resize) {
+    const auto size = frame_size(*this, frame, num_frames);
+    shape.height = size.height;
+    shape.width = size.width;
+  }
   shape.tiles = (num_frames + frames_per_patch - 1) / frames_per_patch * frames_per_patch;
   shape.frames_per_second = frames_per_second;
   return shape;
 }
 
-ProcessedImage ImageProcessor::process_video(const std::vector<Image>& frames) const {
+ProcessedImage ImageProcessor::process_video(const std::vector<Image>& frames, const PictureShape& shape) const {
+  std::vector<Image> tiles;
+  for (const auto& frame : frames) tiles.push_back(resize_and_crop(*this, frame, {shape.width, shape.height}));
   ProcessedImage video;
-  for (const auto& frame : frames) {
-    const auto one = process(frame);
-    video.pixels.insert(video.pixels.end(), one.pixels.begin(), one.pixels.end());
-  }
-  static_cast<PictureShape&>(video) = shape_of_video(frames.front().size(), static_cast<int>(frames.size()));
+  static_cast<PictureShape&>(video) = shape;
+  video.pixels = normalise(*this, tiles);
   const auto of_frame = static_cast<std::ptrdiff_t>(video.pixels.size() / frames.size());
   for (auto k = static_cast<int>(frames.size()); k < video.tiles; ++k) {
     const std::vector<float> last(video.pixels.end() - of_frame, video.pixels.end());
     video.pixels.insert(video.pixels.end(), last.begin(), last.end());
   }
+  count_processed_image();
   return video;
 }
 
@@ -196,30 +241,14 @@ ProcessedImage ImageProcessor::process(const Image& image, bool alone) const {
   } else {
     tiles.push_back(image);
   }
-  for (Image& tile : tiles) {
-    if (aspect_ratio == AspectRatio::kDynamic) {
-      const auto shape = shape_of(tile.size());
-      tile = resize_image(tile, shape.width, shape.height, resample);
-    } else if (do_resize) {
-      tile = resize_to_size(*this, tile);
-    }
-    if (do_center_crop) tile = center_crop(tile, crop_width, crop_height);
-  }
-
-  const auto table = value_table(*this);
+  const auto shape = shape_of(image.size(), alone);
+  for (Image& tile : tiles) tile = resize_and_crop(*this, tile, {shape.width, shape.height});
   ProcessedImage out;
   out.tiles = static_cast<int>(tiles.size());
   out.height = tiles[0].height;
   out.width = tiles[0].width;
   out.original = image.size();
-  const auto area = static_cast<size_t>(out.width) * static_cast<size_t>(out.height);
-  out.pixels.resize(3 * area * tiles.size());
-  float* target = out.pixels.data();
-  for (const Image& tile : tiles) {
-    VLMTUNE_CHECK(tile.size() == tiles[0].size(), "tiles of different sizes");
-    for (size_t c = 0; c < 3; ++c)
-      for (size_t i = 0; i < area; ++i) *target++ = table[c][tile.rgb[3 * i + c]];
-  }
+  out.pixels = normalise(*this, tiles);
   count_processed_image();
   return out;
 }

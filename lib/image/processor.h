@@ -1,5 +1,5 @@
 // From a picture to pixel_values: what transformers' CLIP, SigLIP, ConvNeXt, LLaVA, LLaVA-NeXT and Qwen2-VL image processors (PIL
-// backend) do.
+// backend) do; from the frames of a video: OneVision's, Qwen2-VL's and Qwen3-VL's video processors.
 #pragma once
 #include <array>
 #include <filesystem>
@@ -57,9 +57,11 @@ struct ImageProcessor {
   int patch_size = 14, merge_size = 2;                        // kDynamic only; a block is merge_size^2 patches
   int frames_per_patch = 1;                                   // of videos: the last frame is repeated up to a multiple
   double frames_per_second = 2;                               // of videos
+  int64_t min_video_pixels = 0, max_video_pixels = 0;  // kDynamic only, of all frames together; 0: no limit (Qwen3-VL)
 
   /// Reads preprocessor_config.json (or processor_config.json's "image_processor") of a model folder. Known types: CLIP,
-  /// Siglip, Bit, ConvNext, Llava, LlavaNext, LlavaOnevision and Qwen2VL image processors, their *Fast and *FeatureExtractor spellings. Missing keys take
+  /// Siglip, Bit, ConvNext, Llava, LlavaNext, LlavaOnevision and Qwen2VL image processors, their *Fast and *FeatureExtractor spellings, and the last two
+  /// families' and Qwen3VL's video processors. Missing keys take
   /// the type's defaults. Errors: input_error naming the file and key.
   static ImageProcessor load(const std::filesystem::path& model_dir);
 
@@ -71,10 +73,10 @@ struct ImageProcessor {
   /// Errors: input_error for a picture that cannot be brought to the wanted size.
   ProcessedImage process(const Image& image, bool alone = true) const;
 
-  /// The frames of a video, at least one and all of one size, each as `process` takes a picture. Errors: as process.
-  ProcessedImage process_video(const std::vector<Image>& frames) const;
+  /// Frames of a video, at least one and all of one size, at the size of `shape`; the last is repeated up to its tiles.
+  ProcessedImage process_video(const std::vector<Image>& frames, const PictureShape& shape) const;
 
-  /// What `process_video` will make of frames.
+  /// What `process_video` should make of all frames of a video. Errors: as shape_of.
   PictureShape shape_of_video(ImageSize frame, int num_frames) const;
 
   /// Width and height of a tile of pixel_values.

@@ -49,9 +49,10 @@ class Settings {
   const std::string& name_;
 };
 
-enum class Family { kClip, kSiglip, kLlava, kLlavaNext, kLlavaOnevision, kQwen2Vl, kBit, kConvnext };
+enum class Family { kClip, kSiglip, kLlava, kLlavaNext, kLlavaOnevision, kQwen2Vl, kQwen3VlVideo, kBit, kConvnext };
 
 Family family_of(std::string type, const std::string& name) {
+  if (type == "Qwen3VLVideoProcessor") return Family::kQwen3VlVideo;
   for (const char* suffix : {"Fast", "Pil", "ImageProcessor", "FeatureExtractor", "VideoProcessor"})
     if (type.ends_with(suffix)) type.resize(type.size() - std::string_view(suffix).size());
   if (type == "CLIP") return Family::kClip;
@@ -90,14 +91,24 @@ void set_family_defaults(Family family, ImageProcessor& p) {
     p.shortest_edge = 384;
     p.image_mean = p.image_std = {0.5, 0.5, 0.5};
   }
-  if (family == Family::kQwen2Vl) {
+  if (family == Family::kQwen2Vl || family == Family::kQwen3VlVideo) {
     p.aspect_ratio = AspectRatio::kDynamic;
     p.do_center_crop = false;
+  }
+  if (family == Family::kQwen3VlVideo) {
+    p.min_video_pixels = 128 * 32 * 32;
+    p.max_video_pixels = 768 * 32 * 32;
+    p.min_pixels = 1;
+    p.max_pixels = kMaxImagePixels;
+    p.patch_size = 16;
+    p.image_mean = p.image_std = {0.5, 0.5, 0.5};
   }
 }
 
 /// Limits are min_pixels and max_pixels, or `size` with both of its edges, which are then areas.
-void read_dynamic(const Settings& settings, ImageProcessor& p) {
+void read_dynamic(const Settings& settings, bool of_all_frames, ImageProcessor& p) {
+  int64_t& least = of_all_frames ? p.min_video_pixels : p.min_pixels;
+  int64_t& most = of_all_frames ? p.max_video_pixels : p.max_pixels;
   const auto area = [&](const char* key, const Json& json, int64_t& value) {
     if (!json.is_number_integer() || json.get<int64_t>() < 1) throw settings.wrong(key, "a positive number of pixels");
     value = json.get<int64_t>();
@@ -106,12 +117,12 @@ void read_dynamic(const Settings& settings, ImageProcessor& p) {
     const Json& size = settings.at("size");
     if (!size.is_object()) throw settings.wrong("size", "{\"shortest_edge\", \"longest_edge\"}");
     for (const auto& [key, value] : size.items()) {
-      if (key == "shortest_edge" || key == "min_pixels") area("size", value, p.min_pixels);
-      if (key == "longest_edge" || key == "max_pixels") area("size", value, p.max_pixels);
+      if (key == "shortest_edge" || key == "min_pixels") area("size", value, least);
+      if (key == "longest_edge" || key == "max_pixels") area("size", value, most);
     }
   }
-  if (settings.has("min_pixels")) area("min_pixels", settings.at("min_pixels"), p.min_pixels);
-  if (settings.has("max_pixels")) area("max_pixels", settings.at("max_pixels"), p.max_pixels);
+  if (settings.has("min_pixels")) area("min_pixels", settings.at("min_pixels"), least);
+  if (settings.has("max_pixels")) area("max_pixels", settings.at("max_pixels"), most);
   if (settings.has("patch_size")) p.patch_size = settings.side("patch_size", settings.at("patch_size"));
   if (settings.has("merge_size")) p.merge_size = settings.side("merge_size", settings.at("merge_size"));
 }
@@ -226,8 +237,8 @@ ImageProcessor ImageProcessor::parse(const std::string& text, const std::string&
   bool pad = false;
   settings.read("do_pad", pad);
   if (pad && family == Family::kLlava) p.aspect_ratio = AspectRatio::kPad;
-  if (family == Family::kQwen2Vl)
-    read_dynamic(settings, p);
+  if (family == Family::kQwen2Vl || family == Family::kQwen3VlVideo)
+    read_dynamic(settings, family == Family::kQwen3VlVideo, p);
   else if (family == Family::kConvnext)
     read_convnext(settings, p);
   else

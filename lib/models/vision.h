@@ -38,6 +38,7 @@ struct TrainingMode {
 /// token of its own, if the family takes any.
 struct PictureText {
   std::string token = "<image>", before, after, video_token = {};
+  bool slot_per_time = false;  ///< each time of a video is a video of its own, in brackets behind its seconds
 };
 
 /// Where the tokens of a picture or video lie (M-RoPE).

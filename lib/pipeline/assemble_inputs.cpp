@@ -99,6 +99,8 @@ ExampleOptions InputParts::example_options(const Recipe& recipe, std::shared_ptr
     return vision->image_tokens(picture);
   };
   if (config.vision) {
+    if (const auto text = config.vision->picture_text(); text.slot_per_time)
+      options.time_brackets = TimeBrackets{text.before, text.after};
     options.box_style = config.vision->box_style();
     options.resized_size = [processor = image_processor](ImageSize original) {
       const auto shape = processor->shape_of(original);

@@ -3,8 +3,11 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from transformers import (AutoModelForImageTextToText, LlavaOnevisionVideoProcessor, LlavaOnevisionImageProcessorPil, Qwen2VLVideoProcessor)
+from tokenizers import Tokenizer
+from transformers import (AutoModelForImageTextToText, LlavaOnevisionVideoProcessor, LlavaOnevisionImageProcessorPil, PreTrainedTokenizerFast,
+                          Qwen2VLVideoProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor)
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
 
 from make_images import path, picture
 from tiny import IMAGE_TOKEN, ROOT, Rows, case_folder, forward_and_gradients, greedy, write_golden
@@ -12,7 +15,7 @@ from tiny import IMAGE_TOKEN, ROOT, Rows, case_folder, forward_and_gradients, gr
 PICTURE = (30, 50)                                   # height, width
 VIDEOS = [((24, 40), 3), ((41, 40), 4)]              # height, width and frames of each; of an odd number the last is there twice
 FPS = 2                                              # frames for each second
-QWEN = ["qwen2-vl", "qwen2-vl-tied", "qwen2.5-vl"]
+QWEN = ["qwen2-vl", "qwen2-vl-tied", "qwen2.5-vl", "qwen3-vl"]
 ONEVISION = "llava-onevision-siglip-qwen2"
 
 
@@ -44,14 +47,18 @@ def facts_of(case, videos, n):
 
 def make_qwen(case):
     model, keys = load(case)
+    third = case == "qwen3-vl"
     video_token, vision = model.config.video_token_id, model.config.vision_config
     block = vision.patch_size * vision.spatial_merge_size
-    settings = dict(patch_size=vision.patch_size, merge_size=vision.spatial_merge_size, temporal_patch_size=vision.temporal_patch_size,
-                    min_pixels=4 * block ** 2, max_pixels=24 * block ** 2)
+    blocks = dict(patch_size=vision.patch_size, merge_size=vision.spatial_merge_size, temporal_patch_size=vision.temporal_patch_size)
+    settings = dict(**blocks, min_pixels=4 * block ** 2, max_pixels=24 * block ** 2)
     folder = case_folder("videos", case)
-    processor = Qwen2VLVideoProcessor(**settings, cap_pixels_per_frame=False)
+    # Qwen3-VL's limits are of all frames together.
+    processor = Qwen3VLVideoProcessor(**blocks, size={"shortest_edge": 8 * block ** 2, "longest_edge": 76 * block ** 2}, cap_pixels_per_frame=False,
+                                      do_sample_frames=False) if third else Qwen2VLVideoProcessor(**settings, cap_pixels_per_frame=False)
     processor.save_pretrained(folder)
-    still = dict(Qwen2VLImageProcessorPil(**settings)([Image.open(path(*PICTURE))], return_tensors="pt"))
+    still_processor = Qwen2VLImageProcessorPil(**settings)
+    still = dict(still_processor([Image.open(path(*PICTURE))], return_tensors="pt"))
     moving = dict(processor([[np.asarray(frame) for frame in read_frames(*video)] for video in VIDEOS], return_tensors="pt"))
     moving = {k: moving[k] for k in ("pixel_values_videos", "video_grid_thw")}
     if case.startswith("qwen2.5"):
@@ -60,12 +67,17 @@ def make_qwen(case):
     n_still = int(still["image_grid_thw"].prod()) // merged
     n = [int(g.prod()) // merged for g in moving["video_grid_thw"]]
 
+    def slots(video):
+        """Each time of Qwen3-VL's stands apart, behind a text."""
+        times = int(moving["video_grid_thw"][video, 0])
+        return [("t", 4), ("v", n[video] // times)] * times if third else [("v", n[video])]
+
     def types(ids):
         return dict(mm_token_type_ids=(ids == IMAGE_TOKEN).int() + 2 * (ids == video_token).int())
 
-    batch = Rows(case + "/videos", video_token=video_token).add(("t", 2), ("i", n_still), ("t", 2), ("v", n[0]), ("t", 3), ("a", 6)) \
+    batch = Rows(case + "/videos", video_token=video_token).add(("t", 2), ("i", n_still), ("t", 2), *slots(0), ("t", 3), ("a", 6)) \
                                                            .add(("t", 6), ("a", 5)) \
-                                                           .add(("v", n[1]), ("t", 4), ("a", 3)).batch()
+                                                           .add(*slots(1), *[] if third else [("t", 4)], ("a", 3)).batch()
     tensors, facts = forward_and_gradients(model, batch | still | moving | types(batch["input_ids"]), keys)
     positions, _ = model.model.get_rope_index(batch["input_ids"], **types(batch["input_ids"]), attention_mask=batch["attention_mask"],
                                               **{k: v for k, v in (still | moving).items() if not k.startswith("pixel")})
@@ -77,11 +89,32 @@ def make_qwen(case):
     def only(index):
         return {k: split[index] if k == "pixel_values_videos" else v[index:index + 1] for k, v in moving.items()}
 
-    prompts = Rows(case + "/video prompts", video_token=video_token).add(("t", 2), ("i", n_still), ("v", n[0]), ("t", 3)) \
-                                                                    .add(("t", 5)).add(("v", n[1]), ("t", 2)).ids
-    found = greedy(model, prompts, 10, [still | only(0), {}, only(1)], derived=types)
+    prompts = Rows(case + "/video prompts", video_token=video_token).add(("t", 2), ("i", n_still), *slots(0), ("t", 3)) \
+                                                                    .add(("t", 5)).add(*slots(1), ("t", 2)).ids
+    found = greedy(model, prompts, 10, [still | only(0), {}, only(1)], derived=types, **({"repetition_penalty": 1.3} if third else {}))
     write_golden(folder, batch | still | moving | tensors, facts_of(case, VIDEOS, n) | facts | {
-        "generate": [entry | {"images": used} for entry, used in zip(found, ([0, 1], [], [2]))]})
+        "generate": [entry | {"images": used} for entry, used in zip(found, ([0, 1], [], [2]))]} | (
+            texts_and_sizes(folder, still_processor, processor) if third else {}))
+
+
+def texts_and_sizes(folder, still_processor, video_processor):
+    """Qwen3-VL's prompts, the times of a video behind their seconds, and sizes of frames that share limits."""
+    marks = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+    tokenizer = Tokenizer.from_file(str(ROOT / "text" / "tokenizers" / "qwen2" / "tokenizer.json"))
+    tokenizer.add_special_tokens(marks)
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+    text = "<|im_start|>user\n" + "".join(f"{marks[0]}{mark}{marks[1]}\n" for mark in (marks[3], marks[2], marks[3])) + "moves?<|im_end|>\n"
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    processor, prompts = Qwen3VLProcessor(still_processor, fast, video_processor), []
+    for fps in (2, 3, 0.7, 24):
+        metadata = [{"fps": fps, "total_num_frames": count, "frames_indices": list(range(count))} for _, count in VIDEOS]
+        prompts.append({"fps": fps, "ids": processor(
+            text=[text], images=[Image.open(path(*PICTURE))], videos=[[np.asarray(frame) for frame in read_frames(*video)] for video in VIDEOS],
+            video_metadata=metadata).input_ids[0]})
+    sizes = [[count, height, width, least, most, *smart_resize(count, height, width, 2, 32, least, most)]
+             for count in (2, 3, 4, 5, 7, 100) for height, width in ((20, 20), (10, 300), (31, 500), (48, 80), (720, 1280), (999, 40))
+             for least, most in ((4096, 25165824), (131072, 786432), (4096, 100000))]
+    return {"text": text, "prompts": prompts, "smart_resize": sizes}
 
 
 def make_onevision():

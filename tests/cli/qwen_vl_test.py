@@ -120,6 +120,42 @@ class QwenVl(family.Family):
             path.write_text(json.dumps({**question, **wrong}) + "\n")
             self.assertIn(message, self.infer("--input", path, "--set", f"data.image_folder={self.images}").out)
 
+    def test_videos_behind_their_seconds(self):
+        model = tiny_qwen.write_model(self.dir / "third", "qwen3_vl")
+        for index in range(3):
+            tiny.write_png(self.images / f"time{index}.png", 4 * BLOCK, 3 * BLOCK, index)
+        rows = [{"id": str(i), "videos": [[f"time{index}.png" for index in range(3)]],
+                 "conversations": [tiny.turn("human", "<video>what"), tiny.turn("gpt", "it moves")]} for i in range(4)]
+        tiny.write_json(self.dir / "times.json", rows)
+        path = self.dir / "times.jsonl"
+        path.write_text(json.dumps(rows[0]) + "\n")
+
+        def prompt():
+            return program.run("infer", "--model", model, *program.FULL_PRECISION, "--set", "generation.max_new_tokens=4", "--input", path,
+                               "--set", f"data.image_folder={self.images}", "--set", "image.video_fps=1").expect(0).json()["prompt_token_ids"]
+
+        def time(seconds):
+            return [*tokens(f"<{seconds} seconds>"), VISION_START, *[tiny_qwen.VIDEO_PAD] * 12, VISION_END]
+
+        ids = prompt()
+        first = ids.index(VISION_START)
+        self.assertEqual(ids[first:first + len(time("0.5")) * 2 + 2], [VISION_START, *time("0.5"), *time("2.0"), VISION_END])
+
+        data = {"train": [str(self.dir / "times.json")], "image_folder": str(self.images)}
+        lora = {"r": 4, "target_modules": "all-linear", "vision_target_modules": ["qkv"]}
+        _, plain = self.train("times", "lora-finetune", model={"path": str(model)}, data=data, lora=lora)
+        self.assertLess(plain[-1]["loss"], plain[0]["loss"])
+        _, again = self.train("times recomputed", "lora-finetune", model={"path": str(model)}, data=data, lora=lora, memory={"checkpointing": "full"})
+        self.assertEqual([line["loss"] for line in again], [line["loss"] for line in plain])
+        _, small = self.train("times small", "lora-finetune", model={"path": str(model)}, data=data, lora=lora, image={"video_max_pixels": 6 * BLOCK ** 2})
+        self.assertLess(small[0]["tokens"], plain[0]["tokens"])
+
+        # The three frames count as four, of 4 x 3 blocks each, and become 3 x 2.
+        tiny.write_json(model / "video_preprocessor_config.json", {
+            "video_processor_type": "Qwen3VLVideoProcessor", "size": {"shortest_edge": BLOCK ** 2, "longest_edge": 24 * BLOCK ** 2},
+            "patch_size": tiny_qwen.PATCH, "merge_size": tiny_qwen.MERGE, "temporal_patch_size": 2})
+        self.assertEqual(prompt().count(tiny_qwen.VIDEO_PAD), 2 * 3 * 2)
+
     def test_parts_that_train(self):
         before = tiny.read_safetensors(self.model / "model.safetensors")
         run, _ = self.train("merger", "pretrain")

@@ -117,10 +117,14 @@ ImageInputs images_of_patches(const Tensor& pixel_values, const Tensor& grids, c
   for (int64_t i = 0; i < grids.size(0); ++i) counts.push_back(grids[i].prod().item<int64_t>());
   const auto patches = pixel_values.split_with_sizes(counts, 0);
   ImageInputs images;
+  const auto& vision = dynamic_cast<const QwenVlVisionConfig&>(*config.vision);
   for (const int64_t row : rows) {
-    const auto frames = pixels_of_patches(patches[static_cast<size_t>(row)], grids[row],
-                                          dynamic_cast<const QwenVlVisionConfig&>(*config.vision));
-    add_picture(images, frames_per_second > 0 ? frames : frames.narrow(0, 0, 1), frames_per_second);
+    const auto frames = pixels_of_patches(patches[static_cast<size_t>(row)], grids[row], vision);
+    if (frames_per_second == 0)
+      add_picture(images, frames.narrow(0, 0, 1), 0);
+    else
+      for (const auto& slot : vision.slot_per_time ? frames.split(vision.temporal_patch_size) : std::vector{frames})
+        add_picture(images, slot, frames_per_second);
   }
   return images;
 }
@@ -174,8 +178,8 @@ ImageInputs read_images(const Golden& golden, const VlmConfig& config, const std
   for (const int64_t row : rows) {
     const auto one =
         row < stills ? read_stills(golden, config, {row}, prefix) : read_videos(golden, config, {row - stills});
-    all.pixels.push_back(one.pixels[0]);
-    all.shapes.push_back(one.shapes[0]);
+    all.pixels.insert(all.pixels.end(), one.pixels.begin(), one.pixels.end());
+    all.shapes.insert(all.shapes.end(), one.shapes.begin(), one.shapes.end());
   }
   return all;
 }

@@ -80,7 +80,7 @@ std::vector<int64_t> all_rows(const Tensor& tensor);
 ImageInputs images_of_patches(const Tensor& pixel_values, const Tensor& grids, const std::vector<int64_t>& rows,
                               const VlmConfig& config, double frames_per_second = 0);
 
-/// The same of videos: these rows of pixel_values_videos.
+/// The same of videos: these rows of pixel_values_videos, each time apart where it has a slot of its own.
 ImageInputs read_videos(const Golden& golden, const VlmConfig& config, const std::vector<int64_t>& rows);
 
 /// Logits of a plain forward call [B, T, V].

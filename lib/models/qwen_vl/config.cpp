@@ -43,7 +43,7 @@ void read_qwen2_5(const ConfigReader& config, QwenVlVisionConfig& c) {
 
 void read_qwen3(const ConfigReader& config, QwenVlVisionConfig& c) {
   c.names = &kNames3;
-  c.takes_videos = false;  // each of its times stands apart in the text, behind its seconds
+  c.slot_per_time = true;
   c.depth = config.integer("depth", 27);
   c.hidden_size = config.integer("hidden_size", 1152);
   c.out_hidden_size = config.integer("out_hidden_size", 3584);
@@ -190,7 +190,7 @@ void QwenVlVisionConfig::adapt_video(ImageProcessor& p, const std::string& place
 }
 
 PictureText QwenVlVisionConfig::picture_text() const {
-  return {"<|image_pad|>", "<|vision_start|>", "<|vision_end|>", takes_videos ? "<|video_pad|>" : ""};
+  return {"<|image_pad|>", "<|vision_start|>", "<|vision_end|>", "<|video_pad|>", slot_per_time};
 }
 
 std::vector<std::string> QwenVlVisionConfig::projector_modules() const {

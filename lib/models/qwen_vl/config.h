@@ -23,7 +23,6 @@ struct QwenVlVisionConfig : VisionConfig {
   std::span<const Rename> published;  ///< names in published checkpoints
 
   BoxStyle boxes = BoxStyle::kQwen2Vl;
-  bool takes_videos = true;
 
   // Qwen2.5-VL
   bool gated = false;       ///< RMS norms and gated MLPs
@@ -32,7 +31,7 @@ struct QwenVlVisionConfig : VisionConfig {
   int64_t positions_per_second = 0;            ///< of a video; 0: one for each of its times
 
   // Qwen3-VL
-  bool patch_bias = false;
+  bool patch_bias = false, slot_per_time = false;
   int64_t table_side = 0;  ///< of a square of learned positions, which is stretched over the picture; 0: none
   std::vector<int64_t> deepstack_blocks;  ///< whose outputs are merged as well, ascending
 
