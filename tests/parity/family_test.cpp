@@ -200,30 +200,32 @@ INSTANTIATE_TEST_SUITE_P(Goldens, Spelling,
                            return name;
                          });
 
+/// Computed in 16 bits, logits lie about as far from those computed in fp32 as the reference's do.
 TEST(HalfPrecision, WeightsComputedInFp32AndNatively) {
-  const struct {
-    std::string name;
-    torch::ScalarType type;
-    double tolerance;
-  } cases[] = {{"llava-clip-llama-bf16", torch::kBFloat16, 0.2},
-               {"llava-clip-llama-fp16", torch::kHalf, 0.04},
-               {"qwen2-vl-bf16", torch::kBFloat16, 0.2},
-               {"qwen2.5-vl-bf16", torch::kBFloat16, 0.4},  // the reference's own kernels lie 0.16 and 0.23 from fp32
-               {"qwen3-vl-bf16", torch::kBFloat16, 0.2}};
-  for (const auto& c : cases) {
-    SCOPED_TRACE(c.name);
-    const Golden golden("models/" + c.name);
-    const auto dir = golden_path("models/" + c.name);
+  const std::pair<std::string, torch::ScalarType> cases[] = {{"llava-clip-llama-bf16", torch::kBFloat16},
+                                                             {"llava-clip-llama-fp16", torch::kHalf},
+                                                             {"qwen2-vl-bf16", torch::kBFloat16},
+                                                             {"qwen2.5-vl-bf16", torch::kBFloat16},
+                                                             {"qwen3-vl-bf16", torch::kBFloat16}};
+  for (const auto& [name, type] : cases) {
+    SCOPED_TRACE(name);
+    const Golden golden("models/" + name);
+    const auto dir = golden_path("models/" + name);
     const auto batch = read_batch(Golden("models/" + golden.text("inputs")), read_vlm_config(dir, std::nullopt, {}));
     expect_logits(forward_logits(*load_model(dir), batch), golden, batch);
     WeightOptions native;
-    native.frozen_type = c.type;
+    native.frozen_type = type;
     const auto model = load_model(dir, native);
-    model->visit([&](const std::string&, Tensor& tensor) { EXPECT_EQ(tensor.scalar_type(), c.type); });
-    const auto logits = forward_logits(*model, batch, c.type);
-    EXPECT_EQ(logits.scalar_type(), c.type);
-    expect_close(logits.to(torch::kFloat) * batch.mask.unsqueeze(-1), golden.tensor("logits_native"), c.tolerance,
-                 "native logits");
+    model->visit([&, type = type](const std::string&, Tensor& tensor) { EXPECT_EQ(tensor.scalar_type(), type); });
+    const auto logits = forward_logits(*model, batch, type);
+    EXPECT_EQ(logits.scalar_type(), type);
+    const auto error = [&](const Tensor& found) {
+      return (found - golden.tensor("logits")).square().mean().sqrt().item<double>();
+    };
+    const double ours = error(logits.to(torch::kFloat) * batch.mask.unsqueeze(-1)),
+                 reference = error(golden.tensor("logits_native"));
+    EXPECT_LE(ours, 1.25 * reference);
+    std::cout << fmt::format("{:>10.2e}  native logits' error, the reference's is {:.2e}\n", ours, reference);
     // The same weights, computed in fp32 as they lie in the mapped file.
     expect_logits(forward_logits(*model, batch, torch::kFloat), golden, batch);
   }
