@@ -51,8 +51,8 @@ ModelParts assemble_tower(const Recipe& recipe, const VlmConfig& config, torch::
 /// The files that hold the vision tower. Errors: input_error.
 WeightSource tower_source(const Recipe& recipe);
 
-/// The processor of the model's or the tower's folder with the recipe's settings; on a dry run the family's own where the
-/// folder has none. Errors: input_error, usage_error.
-ImageProcessor choose_processor(const Recipe& recipe, const VlmConfig& config, bool dry_run = false);
+/// Of a model with a vision part, the processors of the model's or the tower's folder with the recipe's settings; on a dry run
+/// the family's own where the folder has none. Errors: input_error, usage_error.
+void choose_processors(const Recipe& recipe, InputParts& parts, bool dry_run = false);
 
 }  // namespace vlmtune

@@ -59,8 +59,6 @@ void apply_image_choices(const ImageRecipe& image, const VlmConfig& config, Imag
   limit_pixels(p, image.max_pixels, "/image/max_pixels");
 }
 
-}  // namespace
-
 ImageProcessor choose_processor(const Recipe& recipe, const VlmConfig& config, bool dry_run) {
   const fs::path dir = tower_of(recipe).value_or(recipe.model.path);
   const bool has_file = fs::exists(dir / "preprocessor_config.json") || fs::exists(dir / "processor_config.json");
@@ -87,6 +85,14 @@ ImageProcessor choose_video_processor(const Recipe& recipe, const VlmConfig& con
   if (processor.aspect_ratio == AspectRatio::kDynamic)
     limit_pixels(processor, recipe.image.video_max_pixels, "/image/video_max_pixels");
   return processor;
+}
+
+}  // namespace
+
+void choose_processors(const Recipe& recipe, InputParts& parts, bool dry_run) {
+  parts.image_processor = choose_processor(recipe, parts.config, dry_run);
+  if (!parts.config.vision->picture_text().video_token.empty())
+    parts.video_processor = choose_video_processor(recipe, parts.config, *parts.image_processor);
 }
 
 ExampleOptions InputParts::example_options(const Recipe& recipe, std::shared_ptr<const EmbeddingCache> cache) const {
@@ -134,11 +140,7 @@ InputParts assemble_inputs(const Recipe& recipe, Command command) {
   parts.config = model_config(recipe);
   parts.tokenizer = Tokenizer::load(dir);
   parts.chat_template = choose_template(recipe, command, parts.config);
-  if (parts.config.vision) {
-    parts.image_processor = choose_processor(recipe, parts.config);
-    if (!parts.config.vision->picture_text().video_token.empty())
-      parts.video_processor = choose_video_processor(recipe, parts.config, *parts.image_processor);
-  }
+  if (parts.config.vision) choose_processors(recipe, parts);
   // A language model that never heard of images: its slots get an id behind both vocabularies.
   if (parts.config.vision && parts.config.image_token_id < 0)
     parts.config.image_token_id = parts.tokenizer->id_of("<image>").value_or(

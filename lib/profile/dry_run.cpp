@@ -1,22 +1,19 @@
 #include "lib/profile/dry_run.h"
 
 #include <algorithm>
-#include <limits>
-#include <set>
 
 #include "kernels/composed.h"
 #include "kernels/device.h"
 #include "lib/base/bytes.h"
-#include "lib/base/errors.h"
 #include "lib/base/log.h"
 #include "lib/data/packing.h"
-#include "lib/data/row_file.h"
 #include "lib/generate/generate.h"
 #include "lib/memory/scope.h"
 #include "lib/pipeline/assemble.h"
 #include "lib/pipeline/embedding.h"
 #include "lib/pipeline/model_files.h"
 #include "lib/pipeline/options.h"
+#include "lib/profile/blank_rows.h"
 #include "lib/profile/host_rates.h"
 #include "lib/train/trainables.h"
 
@@ -46,128 +43,6 @@ DeviceRates rates_of(const Hardware& hardware) {
           hardware.host_memory_bandwidth_bytes_per_s.value_or(0)};
 }
 
-/// The picture that takes the most tokens; where pictures keep their own size, at most `limit`.
-PictureShape largest_picture(const InputParts& inputs, int64_t limit = std::numeric_limits<int64_t>::max()) {
-  const auto& processor = *inputs.image_processor;
-  if (processor.aspect_ratio == AspectRatio::kDynamic) return processor.shape_of(processor.largest_size(limit));
-  auto best = processor.shape_of(processor.tile_size());
-  for (const auto& size : processor.grid_pinpoints) {
-    const auto shape = processor.shape_of(size);
-    if (inputs.config.vision->image_tokens(shape) > inputs.config.vision->image_tokens(best)) best = shape;
-  }
-  return best;
-}
-
-/// What stands for a picture in a run: its pixels, or with a type the features that a mapped cache holds in that type.
-ProcessedImage blank_picture(const InputParts& inputs, const PictureShape& shape,
-                             std::optional<torch::ScalarType> features_type = std::nullopt) {
-  ProcessedImage image;
-  static_cast<PictureShape&>(image) = shape;
-  if (features_type) {
-    const UncountedScope mapped;
-    image.features = std::make_shared<PictureFeatures>(
-        PictureFeatures{torch::zeros(inputs.config.vision->tower_shape(shape), *features_type)});
-    return image;
-  }
-  image.pixels.resize(static_cast<size_t>(shape.tiles) * 3 * static_cast<size_t>(shape.height) *
-                      static_cast<size_t>(shape.width));
-  return image;
-}
-
-/// A row of `length` tokens with as many of `num_images` pictures as fit; all its text is trained.
-Example longest_row(const InputParts& inputs, int64_t length, int64_t num_images,
-                    std::optional<torch::ScalarType> features_type = std::nullopt) {
-  Example row;
-  row.ids.assign(static_cast<size_t>(length), 0);
-  row.labels.assign(static_cast<size_t>(length), 0);
-  if (num_images == 0) return row;
-  const auto picture = largest_picture(inputs, (length - 1) / num_images);
-  const int64_t tokens = inputs.config.vision->image_tokens(picture);
-  for (int64_t i = 0; i < std::min(num_images, (length - 1) / tokens); ++i) {
-    row.images.push_back(blank_picture(inputs, picture, features_type));
-    std::fill_n(row.ids.begin() + i * tokens, tokens, inputs.config.image_token_id);
-    std::fill_n(row.labels.begin() + i * tokens, tokens, kIgnoreLabel);
-  }
-  return row;
-}
-
-/// Runs pass over bad rows, too.
-template <typename Look>
-void unless_bad(const Look& look) {
-  try {
-    look();
-  } catch (const UserError& error) {
-    if (error.code() != ExitCode::kInput) throw;
-  }
-}
-
-/// The first training file that is not there.
-std::optional<fs::path> missing_data(const Recipe& recipe) {
-  for (const auto& source : recipe.data.train)
-    for (const auto& path : expand_braces(source.path))
-      if (!fs::exists(path)) return path;
-  return std::nullopt;
-}
-
-/// Pictures of the row that has the most, among the first rows of the data; one without data.
-int64_t most_images(const Recipe& recipe, const VlmConfig& config) {
-  if (!config.vision) return 0;
-  if (recipe.data.train.empty()) return 1;
-  if (const auto missing = missing_data(recipe)) {
-    static std::set<fs::path> said;  // a plan is many dry runs
-    if (said.insert(*missing).second) log_info("{} is not there: one picture a row is assumed", missing->string());
-    return 1;
-  }
-  constexpr int64_t kRowsLookedAt = 20000;
-  const auto dataset = open_training_data(recipe);
-  int64_t most = 0;
-  for (int64_t i = 0; i < std::min(dataset.size(), kRowsLookedAt); ++i) {
-    unless_bad([&] {
-      int64_t images = 0;
-      for (const auto& message : dataset.row(i).messages)
-        for (const auto& part : message.parts) images += part.kind != MessagePart::Kind::kText;
-      most = std::max(most, images);
-    });
-  }
-  return most;
-}
-
-/// Pictures of the fullest row among those that the first samples of the data are packed into; as many as fit where there is
-/// no data to look at.
-int64_t most_images_packed(const Recipe& recipe, Command command, const InputParts& parts, int64_t row_tokens,
-                           int64_t most_of_a_sample) {
-  if (most_of_a_sample == 0) return 0;
-  const bool has_data = !recipe.data.train.empty() && !missing_data(recipe);
-  const fs::path dir = recipe.model.path;
-  constexpr const char* kTokenizers[] = {"tokenizer.json", "tokenizer.model", "qwen.tiktoken"};
-  const bool has_tokenizer = std::any_of(std::begin(kTokenizers), std::end(kTokenizers),
-                                         [&](const char* name) { return fs::exists(dir / name); });
-  if (!has_data || !has_tokenizer) return row_tokens / parts.config.vision->image_tokens(largest_picture(parts));
-  constexpr int64_t kSamplesLookedAt = 2000;
-  Recipe here = recipe;
-  here.hardware = Hardware();
-  const auto inputs = assemble_inputs(here, command);
-  const ExampleBuilder builder(inputs.example_options(here));
-  const auto dataset = open_training_data(here);
-  int64_t most = 0, images = 0;
-  const StepLimits one_row{.micro_batches = 1, .rows = 1, .row_tokens = row_tokens};
-  StepFiller filler(one_row);
-  for (int64_t i = 0; i < std::min(dataset.size(), kSamplesLookedAt); ++i) {
-    Skip skip = Skip::kNone;
-    Example sample;
-    unless_bad([&] { sample = builder.measure(dataset.row(i), &skip); });
-    const auto length = static_cast<int64_t>(sample.ids.size());
-    if (!filler.place(length)) {
-      filler = StepFiller(one_row);
-      filler.place(length);
-      images = 0;
-    }
-    images += static_cast<int64_t>(sample.image_starts.size());
-    most = std::max(most, images);
-  }
-  return most;
-}
-
 /// What filling the embedding cache takes, before the model is there.
 void run_tower(const Recipe& recipe, const InputParts& inputs) {
   const PhaseScope phase("embedding cache");
@@ -192,11 +67,11 @@ struct TrainingTrace {
 
 /// Answers a batch of prompts of `length` tokens to the last token.
 void run_answers(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts, int64_t length,
-                 int64_t images, std::optional<torch::ScalarType> features_type, KvCache::Growth growth) {
+                 const RowContents& contents, std::optional<torch::ScalarType> features_type, KvCache::Growth growth) {
   const auto& g = recipe.generation;
   const auto& config = inputs.config;
   const std::vector<Example> rows(static_cast<size_t>(g.batch_size),
-                                  longest_row(inputs, length, images, features_type));
+                                  longest_row(inputs, length, contents, features_type));
   const auto batch = make_batch(rows, inputs.pad_id, PaddingSide::kLeft);
   GenerationOptions options;
   options.compute_type = to_scalar_type(recipe.precision.compute);
@@ -211,7 +86,7 @@ void run_answers(const Recipe& recipe, const InputParts& inputs, const ModelPart
   if (behind <= 0) return;
   cache.advance(behind);
   options.max_new_tokens = 1;
-  const std::vector<Example> last(rows.size(), longest_row(inputs, 1, 0));
+  const std::vector<Example> last(rows.size(), longest_row(inputs, 1, {}));
   generate(*parts.model, {make_batch(last, inputs.pad_id, PaddingSide::kLeft).ids, {}, {}}, cache, options, {});
 }
 
@@ -227,10 +102,10 @@ TrainingTrace run_training(const Recipe& recipe, Command command, const InputPar
       budget ? std::max(padded_length(recipe.data.max_length), *budget / num_rows / kLengthMultiple * kLengthMultiple)
              : recipe.data.max_length;
   const auto features_type = recipe.data.embedding_cache ? std::optional(options.compute_type) : std::nullopt;
-  const int64_t most = most_images(recipe, inputs.config);
-  const int64_t images =
-      recipe.data.packing || budget ? most_images_packed(recipe, command, inputs, row_tokens, most) : most;
-  auto row = longest_row(inputs, row_tokens, images, features_type);
+  const auto sample = fullest_row(recipe, inputs);
+  const auto contents =
+      recipe.data.packing || budget ? fullest_packed_row(recipe, command, inputs, row_tokens, sample) : sample;
+  auto row = longest_row(inputs, row_tokens, contents, features_type);
   if (recipe.data.packing) row.sample_starts.push_back(recipe.data.max_length / 2);
   const std::vector<Example> rows(static_cast<size_t>(num_rows), row);
   // From the second micro-batch on, each takes what the one before took, in memory and in time.
@@ -249,7 +124,7 @@ TrainingTrace run_training(const Recipe& recipe, Command command, const InputPar
   auto time = roofline.time();
   if (!recipe.train.eval_metrics.empty()) {
     const PhaseScope phase("evaluation");
-    run_answers(recipe, inputs, parts, recipe.data.max_length, most, features_type, KvCache::Growth::kAhead);
+    run_answers(recipe, inputs, parts, recipe.data.max_length, sample, features_type, KvCache::Growth::kAhead);
   }
   { const PhaseScope phase("save"); }  // files are written from what is there
   if (micro_batches > run) time += (begun[1] - begun[0]) * static_cast<double>(micro_batches - run);
@@ -259,11 +134,11 @@ TrainingTrace run_training(const Recipe& recipe, Command command, const InputPar
 void run_inference(const Recipe& recipe, const InputParts& inputs, const ModelParts& parts, KvCache::Growth growth) {
   constexpr int64_t kDefaultPrompt = 64;
   const auto& config = inputs.config;
-  const int64_t images = config.vision ? 1 : 0;
-  const int64_t image_tokens = images > 0 ? config.vision->image_tokens(largest_picture(inputs)) : 0;
+  const RowContents picture{.images = config.vision ? 1 : 0};
+  const int64_t image_tokens = config.vision ? config.vision->image_tokens(largest_picture(inputs)) : 0;
   const int64_t length =
       recipe.generation.prompt_tokens.value_or(kDefaultPrompt + image_tokens);  // a short one has no picture
-  run_answers(recipe, inputs, parts, length, images, std::nullopt, growth);
+  run_answers(recipe, inputs, parts, length, picture, std::nullopt, growth);
 }
 
 MemoryReport new_report(const Recipe& recipe, Command command, int64_t overhead_bytes) {
@@ -315,7 +190,7 @@ DryRun dry_run(const Recipe& recipe, Command command, const DryRunOptions& optio
   inputs.config = model_config(recipe);
   if (inputs.config.vision && inputs.config.image_token_id < 0)
     inputs.config.image_token_id = inputs.config.text.vocab_size;
-  if (inputs.config.vision) inputs.image_processor = choose_processor(recipe, inputs.config, true);
+  if (inputs.config.vision) choose_processors(recipe, inputs, true);
   const auto rates = rates_of(recipe.hardware);
   RooflineRecorder roofline(rates);
   DryRun result;

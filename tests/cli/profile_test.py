@@ -152,6 +152,23 @@ class Profile(program.Case):
                 self.compare(family, self.predict(path, "infer", f"generation.prompt_tokens={answer['prompt_tokens']}"),
                              json.loads((run / "memory.json").read_text()))
 
+    def test_videos(self):
+        lora = {"r": 4, "target_modules": "all-linear", "dropout": 0.1, "vision_target_modules": ["qkv"]}
+        tiny.write_png(self.images / "frame.png", 8 * tiny_qwen.BLOCK, 8 * tiny_qwen.BLOCK, 1)  # as large as the folders' limit
+        for family in ("qwen2_vl", "qwen3_vl"):
+            model = {"path": str(tiny_qwen.write_model(self.dir / f"videos-{family}", family))}
+            for frames in (3, 12):
+                rows = [{"id": str(i), "conversations": [tiny.turn("human", "<video><image>what"), tiny.turn("gpt", "a" * 1200)],
+                         "videos": [["frame.png"] * frames], "image": "frame.png"} for i in range(4)]
+                tiny.write_json(self.dir / "videos.json", rows)
+                for name, command, sections in [
+                    (f"{family} {frames} frames", "lora-finetune", {"lora": lora}),
+                    (f"{family} {frames} frames everything trained", "pretrain",
+                     {"freeze": {"language_model": False, "vision_tower": False}, "memory": {"checkpointing": "full", "vision_checkpointing": "full"}}),
+                ]:
+                    with self.subTest(name):
+                        self.check_training(name, command, 0, model=model, data={"train": [str(self.dir / "videos.json")]}, **sections)
+
     def test_bad_rows_are_passed_over(self):
         rows = json.loads(open(self.write_data(1)).read())
         rows[1] = {"id": "bad"}

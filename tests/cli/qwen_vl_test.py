@@ -126,7 +126,7 @@ class QwenVl(family.Family):
             tiny.write_png(self.images / f"time{index}.png", 4 * BLOCK, 3 * BLOCK, index)
         rows = [{"id": str(i), "videos": [[f"time{index}.png" for index in range(3)]],
                  "conversations": [tiny.turn("human", "<video>what"), tiny.turn("gpt", "it moves")]} for i in range(4)]
-        tiny.write_json(self.dir / "rows_of_times.json", rows)
+        tiny.write_json(self.dir / "frames.json", rows)
         path = self.dir / "times.jsonl"
         path.write_text(json.dumps(rows[0]) + "\n")
 
@@ -141,7 +141,7 @@ class QwenVl(family.Family):
         first = ids.index(VISION_START)
         self.assertEqual(ids[first:first + len(time("0.5")) * 2 + 2], [VISION_START, *time("0.5"), *time("2.0"), VISION_END])
 
-        data = {"train": [str(self.dir / "rows_of_times.json")], "image_folder": str(self.images)}
+        data = {"train": [str(self.dir / "frames.json")], "image_folder": str(self.images)}
         lora = {"r": 4, "target_modules": "all-linear", "vision_target_modules": ["qkv"]}
         _, plain = self.train("times", "lora-finetune", model={"path": str(model)}, data=data, lora=lora)
         self.assertLess(plain[-1]["loss"], plain[0]["loss"])
