@@ -314,7 +314,7 @@ class Profile(program.Case):
         self.assertEqual(out.returncode, 0, out.stderr)
         ratios = {figure["name"]: figure["ratio"] for figure in map(json.loads, out.stdout.splitlines())}
         single = {name: ratio for name, ratio in ratios.items() if "prompt of" in name and "GPUs" not in name}
-        self.assertEqual(len(single), 16)
+        self.assertEqual(len(single), 17)
         for name, ratio in {**single, "torchtune": ratios["peak torchtune llama-3.2-3B"]}.items():
             self.assertAlmostEqual(ratio, 1, delta=0.02, msg=name)
         grown = {name: ratio for name, ratio in ratios.items() if "from" in name and "GPUs" not in name}
