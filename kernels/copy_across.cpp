@@ -8,7 +8,9 @@ namespace {
 
 using torch::Tensor;
 
-void copy_values(Tensor& to, const Tensor& from) { to.copy_(from, /*non_blocking=*/true); }
+void copy_values(Tensor& to, const Tensor& from) {
+  to.copy_(from, /*non_blocking=*/(to.is_cpu() ? to : from).is_pinned());
+}
 void copy_nothing(Tensor&, const Tensor&) {}
 
 TORCH_LIBRARY_FRAGMENT(vlmtune, m) { m.def("copy_across_(Tensor(a!) to, Tensor source) -> ()"); }

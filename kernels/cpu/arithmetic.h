@@ -64,6 +64,26 @@ VLMTUNE_INLINE float exponential(float x) {
   return p * power;
 }
 
+constexpr int kLanes = 16;  // partial sums: fixed, so that every instruction set adds in the same order
+
+VLMTUNE_INLINE float sum_lanes(const float* lanes) {
+  float sum = 0;
+  for (int l = 0; l < kLanes; ++l) sum += lanes[l];
+  return sum;
+}
+
+/// Sum of f(i) for i in [0, size).
+template <typename F>
+VLMTUNE_INLINE float sum_over(int64_t size, F f) {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) lanes[l] += f(i + l);
+  float sum = sum_lanes(lanes);
+  for (; i < size; ++i) sum += f(i);
+  return sum;
+}
+
 VLMTUNE_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
 }  // namespace vlmtune::kernels::cpu

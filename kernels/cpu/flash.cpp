@@ -146,19 +146,6 @@ VLMTUNE_INLINE void differentiate_loop(const float* __restrict scores, const flo
   }
 }
 
-template <typename T>
-VLMTUNE_INLINE float dot_product_loop(const T* x, const T* y, int64_t size) {
-  constexpr int64_t kLanes = 16;  // sums side by side, as a vector has them
-  float sums[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += load(x[i + lane]) * load(y[i + lane]);
-  float sum = 0;
-  for (; i < size; ++i) sum += load(x[i]) * load(y[i]);
-  for (const float lane : sums) sum += lane;
-  return sum;
-}
-
 VLMTUNE_CLONES void mask_scores(float* scores, int64_t rows, const Block& block, float* largest) {
   mask_scores_loop(scores, rows, block, largest);
 }
@@ -201,7 +188,9 @@ VLMTUNE_INSTANTIATE(Half, float)
     for (int64_t row = 0; row < count; ++row)                                                               \
       for (int64_t i = 0; i < size; ++i) store(y + row * stride + i, x[row * size + i]);                    \
   }                                                                                                         \
-  VLMTUNE_CLONES float dot_product(const T* x, const T* y, int64_t size) { return dot_product_loop(x, y, size); }
+  VLMTUNE_CLONES float dot_product(const T* x, const T* y, int64_t size) {                                  \
+    return sum_over(size, [&](int64_t i) { return load(x[i]) * load(y[i]); });                              \
+  }
 VLMTUNE_INSTANTIATE(float)
 VLMTUNE_INSTANTIATE(BFloat16)
 VLMTUNE_INSTANTIATE(Half)

@@ -6,26 +6,6 @@
 namespace vlmtune::kernels::cpu {
 namespace {
 
-constexpr int kLanes = 16;  // partial sums: fixed, so that every instruction set adds in the same order
-
-VLMTUNE_INLINE float sum_lanes(const float* lanes) {
-  float sum = 0;
-  for (int l = 0; l < kLanes; ++l) sum += lanes[l];
-  return sum;
-}
-
-/// Sum of f(i) for i in [0, size).
-template <typename F>
-VLMTUNE_INLINE float sum_over(int64_t size, F f) {
-  float lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) lanes[l] += f(i + l);
-  float sum = sum_lanes(lanes);
-  for (; i < size; ++i) sum += f(i);
-  return sum;
-}
-
 template <typename T>
 VLMTUNE_INLINE void rms_norm_forward_loop(const T* x, const T* weight, T* y, float* rstd, int64_t rows, int64_t size,
                                           float eps) {
@@ -71,9 +51,11 @@ VLMTUNE_BF16_VECTORS void rms_norm_backward_bf16(const c10::BFloat16* dy, const 
     __m512 lanes = _mm512_setzero_ps();
     for (int64_t i = 0; i < size; i += kBf16Lanes)
       lanes = _mm512_fmadd_ps(_mm512_mul_ps(load16(dy + i), load16(weight + i)), load16(x + i), lanes);
+    alignas(64) float sums[kLanes];
+    _mm512_store_ps(sums, lanes);
     const float scale = rstd[row];
     const __m512 scales = _mm512_set1_ps(scale),
-                 mean = _mm512_set1_ps(_mm512_reduce_add_ps(lanes) * scale * scale / static_cast<float>(size));
+                 mean = _mm512_set1_ps(sum_lanes(sums) * scale * scale / static_cast<float>(size));
     for (int64_t i = 0; i < size; i += kBf16Lanes) {
       const __m512 projection = _mm512_mul_ps(load16(x + i), mean);
       store16(dx + i, _mm512_mul_ps(_mm512_fmsub_ps(load16(dy + i), load16(weight + i), projection), scales));

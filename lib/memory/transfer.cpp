@@ -72,13 +72,20 @@ Arriving send(const torch::Tensor& from, const torch::Tensor& to) {
     const c10::StreamGuard guard(copying);
     kernels::copy_across(to, from);
   }
-  implementation.recordDataPtrOnStream(on_device.storage().data_ptr(), copying);
   arriving.copied_ = std::make_shared<c10::Event>(device.type());
   arriving.copied_->record(copying);
   return arriving;
 }
 
-Arriving stow(const torch::Tensor& x) { return send(x, empty_on_host(x.sizes(), x.scalar_type(), x.device())); }
+Arriving stow(const torch::Tensor& x) {
+  // A device's allocator may give x's memory to what is computed next once x is let go of: so x stays until the next one leaves,
+  // when what is computed next is made to come after its copy.
+  static std::pair<torch::Tensor, Arriving> leaving;
+  if (leaving.first.defined()) leaving.second.for_device();
+  auto arriving = send(x, empty_on_host(x.sizes(), x.scalar_type(), x.device()));
+  if (kernels::kernel_device(x.device()) != torch::kCPU) leaving = {x, arriving};
+  return arriving;
+}
 
 Arriving fetch(const torch::Tensor& stowed, torch::Device device) {
   return send(stowed, torch::empty(stowed.sizes(), stowed.options().device(device).pinned_memory(false)));

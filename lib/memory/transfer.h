@@ -36,10 +36,10 @@ class Arriving {
   std::shared_ptr<c10::Event> copied_;  ///< none where the copy is made at once
 };
 
-/// to = from, one of them on the host, of one shape. `from` stays as it is until then.
+/// to = from, one of them on the host, of one shape. Both stay as they are until somebody waited.
 Arriving send(const torch::Tensor& from, const torch::Tensor& to);
 
-/// A copy that the host keeps, and a copy of that on the device.
+/// A copy that the host keeps, and a copy of that on the device. x itself stays in memory until the next tensor is stowed.
 Arriving stow(const torch::Tensor& x);
 Arriving fetch(const torch::Tensor& stowed, torch::Device device);
 

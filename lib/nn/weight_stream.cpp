@@ -13,7 +13,7 @@ using torch::autograd::variable_list;
 
 bool is_mapped(const Tensor& weight) { return kernels::kernel_device(weight) == torch::kCPU; }
 
-int64_t room_of(const Tensor& weight) { return (static_cast<int64_t>(weight.nbytes()) + 63) / 64 * 64; }
+int64_t padded_bytes(const Tensor& weight) { return (static_cast<int64_t>(weight.nbytes()) + 63) / 64 * 64; }
 
 void let_go(const Tensor& weight) {
   if (is_mapped(weight)) {
@@ -46,11 +46,10 @@ struct BlockMark : torch::autograd::Function<BlockMark> {
 
 }  // namespace
 
-void WeightStream::add(size_t block, const std::string& module, const Tensor& on_device, const Tensor& source,
-                       bool in_file) {
+void WeightStream::add(size_t block, const std::string& module, const Tensor& on_device, const Tensor& source) {
   if (block >= blocks_.size()) blocks_.resize(block + 1);
   blocks_[block].module = module;
-  blocks_[block].weights.push_back({on_device, source, in_file});
+  blocks_[block].weights.push_back({on_device, source});
 }
 
 Tensor WeightStream::source_of(const Tensor& tensor) const {
@@ -60,22 +59,25 @@ Tensor WeightStream::source_of(const Tensor& tensor) const {
   return tensor;
 }
 
+bool WeightStream::is_mapped(const Block& block) const {
+  return !block.weights.empty() && vlmtune::is_mapped(block.weights[0].on_device);
+}
+
 void WeightStream::fetch(Block& block) {
   if (block.there) return;
   const MemoryScope scope(MemoryCategory::kWeights);
   const ModuleScope module(block.module);
-  if (!block.weights.empty() && !is_mapped(block.weights[0].on_device))
-    send_block(block);
-  else
+  if (is_mapped(block))
     for (const auto& weight : block.weights)
       memory_accounts().device->add_external(MemoryCategory::kWeights, static_cast<int64_t>(weight.source.nbytes()));
+  else if (!block.weights.empty())
+    send_block(block);
   block.there = true;
 }
 
 Tensor WeightStream::staging_for(const Block& block, Staging& staging) const {
   int64_t bytes = 0;
-  for (const auto& weight : block.weights)
-    if (weight.in_file) bytes += room_of(weight.on_device);
+  for (const auto& weight : block.weights) bytes += padded_bytes(weight.on_device);
   if (staging.last) staging.last->for_host();
   if (!staging.bytes.defined() || staging.bytes.numel() < bytes)
     staging.bytes = empty_on_host({bytes}, torch::kByte, block.weights[0].on_device.device());
@@ -83,25 +85,31 @@ Tensor WeightStream::staging_for(const Block& block, Staging& staging) const {
 }
 
 void WeightStream::send_block(Block& block) {
-  const torch::NoGradGuard no_grad;
-  auto& staging = staging_[turn_ ^= 1];
-  const auto room = staging_for(block, staging);
+  const at::AutoDispatchBelowADInplaceOrView same_values;  // for autograd, which has seen the weights in forward
+  Staging* staging = in_file_ ? &staging_[turn_ ^= 1] : nullptr;
+  const auto room = staging != nullptr ? staging_for(block, *staging) : Tensor();
   int64_t taken = 0;
-  for (const auto& [on_device, source, in_file] : block.weights) {
+  for (const auto& [on_device, source] : block.weights) {
     const auto& storage = on_device.storage();
     storage.set_data_ptr_noswap(c10::GetAllocator(on_device.device().type())->allocate(storage.nbytes()));
-    if (!in_file) {
-      block.last = send(source, on_device);
-      continue;
+    auto from = source;
+    if (in_file_) {
+      const HostScope host;
+      from = room.narrow(0, taken, static_cast<int64_t>(on_device.nbytes()))
+                 .view(on_device.scalar_type())
+                 .view(on_device.sizes());
+      from.copy_(source);
+      taken += padded_bytes(on_device);
     }
-    const HostScope host;
-    const auto passing = room.narrow(0, taken, static_cast<int64_t>(on_device.nbytes()))
-                             .view(on_device.scalar_type())
-                             .view(on_device.sizes());
-    passing.copy_(source);
-    taken += room_of(on_device);
-    block.last = staging.last = send(passing, on_device);
+    block.last = send(from, on_device);
   }
+  if (staging != nullptr) staging->last = block.last;
+}
+
+void WeightStream::read_ahead(int64_t block) const {
+  if (!in_file_ || block < 0 || block >= static_cast<int64_t>(blocks_.size())) return;
+  for (const auto& weight : blocks_[static_cast<size_t>(block)].weights)
+    if (weight.source.is_cpu()) prefetch_pages(weight.source.data_ptr(), weight.source.nbytes());
 }
 
 void WeightStream::acquire(size_t block, int64_t next) {
@@ -109,18 +117,19 @@ void WeightStream::acquire(size_t block, int64_t next) {
   fetch(blocks_[block]);
   if (const auto& last = blocks_[block].last) last->for_device();
   if (next < 0 || next >= static_cast<int64_t>(blocks_.size())) return;
-  auto& ahead = blocks_[static_cast<size_t>(next)];
-  for (const auto& weight : ahead.weights)
-    if (weight.source.is_cpu()) prefetch_pages(weight.source.data_ptr(), weight.source.nbytes());
-  // A device of its own copies while this block computes; pages of a file are the kernel's until they are touched.
-  if (!ahead.weights.empty() && !is_mapped(ahead.weights[0].on_device)) fetch(ahead);
+  // Pages of a file are the kernel's until they are touched. A device of its own gets the next block while this one computes.
+  if (is_mapped(blocks_[block])) return read_ahead(next);
+  read_ahead(2 * next - static_cast<int64_t>(block));
+  fetch(blocks_[static_cast<size_t>(next)]);
 }
 
-void WeightStream::release(size_t block) {
-  if (block >= blocks_.size() || !blocks_[block].there) return;
-  const ModuleScope module(blocks_[block].module);
-  for (const auto& weight : blocks_[block].weights) let_go(weight.on_device);
-  blocks_[block].there = false;
+void WeightStream::release(size_t index) {
+  if (index >= blocks_.size() || !blocks_[index].there) return;
+  auto& block = blocks_[index];
+  const ModuleScope module(block.module);
+  if (block.last) block.last->for_device();  // it may have been fetched ahead and not used
+  for (const auto& weight : block.weights) let_go(weight.on_device);
+  block.there = false;
 }
 
 Tensor WeightStream::enter(const Tensor& x, size_t block) {

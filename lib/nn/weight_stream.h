@@ -14,9 +14,12 @@ namespace vlmtune {
 /// frees the copy. The next block is read ahead, forward and backward.
 class WeightStream {
  public:
+  /// `in_file`: sources are a mapped file's, and not copies of their own on the host.
+  explicit WeightStream(bool in_file) : in_file_(in_file) {}
+
   /// One weight of a block. `on_device` is what the block computes with, a tensor without memory until the block is entered;
-  /// where the CPU computes it is `source` itself. `module` is whose memory it is. `in_file`: the source is a mapped file's.
-  void add(size_t block, const std::string& module, const Tensor& on_device, const Tensor& source, bool in_file);
+  /// where the CPU computes it is `source` itself. `module` is whose memory it is.
+  void add(size_t block, const std::string& module, const Tensor& on_device, const Tensor& source);
 
   /// What a streamed weight is read from; any other tensor is its own source.
   Tensor source_of(const Tensor& tensor) const;
@@ -32,7 +35,6 @@ class WeightStream {
  private:
   struct Weight {
     Tensor on_device, source;
-    bool in_file;
   };
   struct Block {
     std::string module;
@@ -47,8 +49,11 @@ class WeightStream {
   };
   void fetch(Block& block);
   void send_block(Block& block);
-  /// Room for the block's weights that come from a file.
+  /// Room for the block's weights.
   Tensor staging_for(const Block& block, Staging& staging) const;
+  bool is_mapped(const Block& block) const;
+  void read_ahead(int64_t block) const;
+  bool in_file_;
   std::vector<Block> blocks_;
   std::array<Staging, 2> staging_;  ///< taken in turns, so that the host writes into one while the other is read
   size_t turn_ = 0;

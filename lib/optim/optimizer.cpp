@@ -42,6 +42,7 @@ void Optimizer::step_one(size_t index, double rate_factor, uint64_t seed) {
     auto master = trained;
     master.tensor = state.at(kMaster);
     update(master, here.to(torch::kFloat), state, rate);
+    // The master changes next when a gradient has come that left the device behind this copy.
     kernels::copy_across(trained.tensor, master.tensor.to(trained.tensor.scalar_type()));
     return;
   }

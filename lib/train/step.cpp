@@ -140,7 +140,8 @@ EvaluationResult evaluate(const VlmModel& model, const Dataset& dataset, const E
     progress.update(i + 1, "");
   }
   run();
-  result.loss = result.label_tokens > 0 ? total / static_cast<double>(result.label_tokens) : 0;
+  if (result.label_tokens == 0) throw input_error("data.validation: no row is usable");
+  result.loss = total / static_cast<double>(result.label_tokens);
   return result;
 }
 

@@ -58,12 +58,15 @@ class Device(program.Case):
                 self.assertLess(at_rest[1], 0.7 * at_rest[0])
                 self.assertLess(*[self.memory(run)["peak_allocated_bytes"] for run in (away, kept)])
 
-    def test_weights_come_from_their_file_block_by_block(self):
-        kept, _ = self.train("kept", memory={"checkpointing": "full"})
-        streamed, _ = self.train("streamed", memory={"checkpointing": "full", "offload": {"parameters": "disk"}})
-        self.assertEqual(self.lines(kept), self.lines(streamed))
-        weights = [self.memory(run)["by_category"]["weights"] for run in (streamed, kept)]
-        self.assertLess(*weights)
+    def test_weights_come_block_by_block(self):
+        for policy in ("none", "selective", "full"):
+            kept, _ = self.train(f"kept-{policy}", memory={"checkpointing": policy})
+            for place in ("cpu", "disk"):
+                with self.subTest(f"{policy}, {place}"):
+                    streamed, _ = self.train(f"{place}-{policy}", memory={"checkpointing": policy, "offload": {"parameters": place}})
+                    self.assertEqual(self.lines(kept), self.lines(streamed))
+                    weights = [self.memory(run)["by_category"]["weights"] for run in (streamed, kept)]
+                    self.assertLess(*weights)
 
     def test_the_devices_own_allocator_is_asked(self):
         run, _ = self.train("statistics", memory={"checkpointing": "full"})

@@ -1,6 +1,7 @@
 // A device with memory of its own that is the host's in truth: LibTorch's PrivateUse1, every operator being the CPU's on copies.
 // With it the paths of CUDA and Ascend run anywhere: what is on which side, what crosses, what is freed when, and, since copies
-// from and to pinned memory are as late as may be, what is waited for. Operators run at once, after what their stream has queued.
+// from and to pinned memory are as late as may be, what is waited for. Operators run at once, after what their
+// stream has queued, and copies of other memory as well: a copy that comes too early does not show.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -90,9 +91,6 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& stream) const override { return streams().is_over(streams().now(stream.id())); }
   void synchronizeStream(const c10::Stream& stream) const override { streams().run(stream.id()); }
   void synchronizeDevice(c10::DeviceIndex) const override { streams().run_all(); }
-  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
-    streams().record(data.get(), stream.id());
-  }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 

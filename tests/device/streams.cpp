@@ -1,5 +1,6 @@
 #include "tests/device/streams.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -40,33 +41,38 @@ void Streams::run_until(const Event& event) {
 }
 
 void Streams::wait(Id stream, const Event& event) {
-  queue(stream, {}, [this, event] { run_until(event); });
+  const Lock lock(mutex_);
+  queues_[stream].jobs.push_back({{}, [this, event] { run_until(event); }, event});
 }
 
 void Streams::allocated(const void* memory, Id stream) {
   const Lock lock(mutex_);
-  known_to_[memory] = {stream};
+  owners_[memory] = stream;
 }
 
-void Streams::record(const void* memory, Id stream) {
-  const Lock lock(mutex_);
-  known_to_[memory].insert(stream);
+bool Streams::is_waited_for(Id stream, const Event& job) const {
+  if (stream == job.stream) return true;
+  const auto& queue = queues_.at(stream);
+  return std::any_of(queue.jobs.begin() + static_cast<std::ptrdiff_t>(queue.done), queue.jobs.end(),
+                     [&](const Job& one) {
+                       return one.waits_for && one.waits_for->stream == job.stream && one.waits_for->place >= job.place;
+                     });
 }
 
 void Streams::freed(const void* memory, std::function<void()> release) {
   const Lock lock(mutex_);
   const std::shared_ptr<void> needed(nullptr, [release = std::move(release)](void*) { release(); });
-  const auto known = known_to_.find(memory);
+  const auto owner = owners_.find(memory);
   for (auto& [stream, queue] : queues_)
     for (size_t i = queue.done; i < queue.jobs.size(); ++i) {
       auto& job = queue.jobs[i];
       if (!job.memory.contains(memory)) continue;
-      if (known != known_to_.end() && !known->second.contains(stream)) {
-        std::fprintf(stderr, "memory was freed while stream %lld, unknown to its allocator, had a copy of it to make\n",
+      if (owner != owners_.end() && !is_waited_for(owner->second, {stream, i + 1})) {
+        std::fprintf(stderr, "memory was freed before its stream waits for the copy that stream %lld has to make\n",
                      static_cast<long long>(stream));
         std::abort();
       }
       job.run = [run = std::move(job.run), needed] { run(); };
     }
-  if (known != known_to_.end()) known_to_.erase(known);
+  if (owner != owners_.end()) owners_.erase(owner);
 }

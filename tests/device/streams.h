@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -33,8 +34,6 @@ class Streams {
 
   /// Memory of the device. Of what was not announced the allocator knows all uses.
   void allocated(const void* memory, Id stream);
-  /// `memory` may be freed while the stream still has work on it: its allocator waits.
-  void record(const void* memory, Id stream);
   /// Calls `release` once no copy needs the memory.
   void freed(const void* memory, std::function<void()> release);
 
@@ -42,6 +41,7 @@ class Streams {
   struct Job {
     std::set<const void*> memory;
     std::function<void()> run;
+    std::optional<Event> waits_for = {};
   };
   struct Queue {
     std::vector<Job> jobs;
@@ -49,6 +49,8 @@ class Streams {
   };
   std::recursive_mutex mutex_;
   std::map<Id, Queue> queues_;
-  std::map<const void*, std::set<Id>> known_to_;  ///< streams that the allocator waits for before memory is used again
+  /// Whether the job comes before whatever `stream` is told from here on.
+  bool is_waited_for(Id stream, const Event& job) const;
+  std::map<const void*, Id> owners_;  ///< streams that memory was allocated for, in whose order it is used again
   Id last_ = 0;
 };

@@ -116,9 +116,8 @@ void VlmModel::visit_linears(const LinearVisitor& visitor) {
 void VlmModel::stream_weight(const std::string& name, const Tensor& on_device, const Tensor& source, bool in_file) {
   const auto module = memory_module(name);
   auto& stream = component_of(name) == Component::kVisionTower ? vision_->stream : language_model_.stream;
-  if (!stream) stream = std::make_unique<WeightStream>();
-  stream->add(static_cast<size_t>(std::stoll(module.substr(module.rfind('.') + 1))), module, on_device, source,
-              in_file);
+  if (!stream) stream = std::make_unique<WeightStream>(in_file);
+  stream->add(static_cast<size_t>(std::stoll(module.substr(module.rfind('.') + 1))), module, on_device, source);
 }
 
 void VlmModel::end_streaming() {
