@@ -6,9 +6,9 @@
 #include <mutex>
 #include <thread>
 
-#include "lib/base/errors.h"
 #include "lib/base/interrupt.h"
 #include "lib/base/log.h"
+#include "lib/data/damage.h"
 
 namespace vlmtune {
 namespace {
@@ -23,7 +23,7 @@ struct Measured {
 
 Measured measure(const Dataset& dataset, const ExampleBuilder& builder, int64_t i) {
   Measured measured;
-  try {
+  const auto damage = damage_found([&] {
     const auto row = dataset.row(i);
     const auto example = builder.measure(row, &measured.skip);
     measured.tokens = static_cast<int64_t>(example.ids.size());
@@ -38,10 +38,10 @@ Measured measure(const Dataset& dataset, const ExampleBuilder& builder, int64_t 
     else if (measured.skip == Skip::kTooLong && options.over_length == OverLength::kError)
       measured.complaint = fmt::format("{}: the row is {} tokens long, more than the limit of {}", row.place,
                                        measured.length, options.max_length);
-  } catch (const UserError& error) {
-    if (error.code() != ExitCode::kInput) throw;
+  });
+  if (damage) {
     measured.bad = true;
-    measured.complaint = error.what();
+    measured.complaint = *damage;
   }
   return measured;
 }

@@ -1,22 +1,29 @@
-// Damaged rows outside training, which has a budget for them: they are named and left out.
+// Damaged rows and pictures: what is wrong with them is said, whatever becomes of them.
 #pragma once
 #include <optional>
+#include <string>
 
 #include "lib/base/errors.h"
 #include "lib/base/log.h"
 
 namespace vlmtune {
 
-/// f(), or nothing where it finds a row or a picture damaged, which a warning then says.
+/// Calls f(); what it says of a damaged row or picture, and nothing where all is well.
 template <typename F>
-auto unless_damaged(const F& f) -> std::optional<decltype(f())> {
+std::optional<std::string> damage_found(const F& f) {
   try {
-    return f();
+    f();
+    return std::nullopt;
   } catch (const UserError& error) {
     if (error.code() != ExitCode::kInput) throw;
-    log_warning("{}; it is left out", error.what());
-    return std::nullopt;
+    return error.what();
   }
+}
+
+/// Calls f() outside training, which has a budget for damage: here it is named and left out.
+template <typename F>
+void leaving_out_damage(const F& f) {
+  if (const auto damage = damage_found(f)) log_warning("{}; it is left out", *damage);
 }
 
 }  // namespace vlmtune

@@ -34,15 +34,14 @@ Scores score_answers(const Recipe& recipe, const InputParts& inputs, const VlmMo
     prompts.clear();
   };
   for (int64_t i = 0; i < dataset.size(); ++i) {
-    unless_damaged([&] {
+    leaving_out_damage([&] {
       const auto row = dataset.row(i);
       Skip skip = Skip::kNone;
       builder.measure(row, &skip);
       auto references = right_answers(row);
-      if (skip != Skip::kNone || references.empty()) return false;
+      if (skip != Skip::kNone || references.empty()) return;
       prompts.push_back(builder.build_prompt(row));
       rows.push_back({"", std::move(references)});
-      return true;
     });
     if (static_cast<int64_t>(prompts.size()) == recipe.generation.batch_size) answer();
     progress.update(i + 1, "");

@@ -42,16 +42,15 @@ Scores score_retrieval(const Recipe& recipe, const VlmModel& model, const Datase
   std::vector<int64_t> picture_of;
   ProgressBar progress("embedding", "row", dataset.size());
   for (int64_t i = 0; i < dataset.size(); ++i) {
-    const auto pair = unless_damaged([&] {
+    std::vector<std::vector<int64_t>> tokens;
+    std::vector<Example> prompt;
+    leaving_out_damage([&] {
       const auto row = dataset.row(i);
-      auto tokens = texts_of(row, builder);
-      std::vector<Example> prompt;
+      tokens = texts_of(row, builder);
       if (!tokens.empty()) prompt.push_back(builder.build_prompt(row));
-      return std::pair(std::move(tokens), std::move(prompt));
     });
     progress.update(i + 1, "");
-    if (!pair || pair->second.empty() || pair->second[0].images.size() != 1) continue;
-    const auto& [tokens, prompt] = *pair;
+    if (prompt.empty() || prompt[0].images.size() != 1) continue;
     const auto batch = make_batch(prompt, /*pad_id=*/0, PaddingSide::kRight);
     const auto features = model.encode_images(batch.images, type, {}).tokens;
     picture_of.insert(picture_of.end(), tokens.size(), static_cast<int64_t>(pictures.size()));

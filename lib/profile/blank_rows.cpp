@@ -4,8 +4,8 @@
 #include <limits>
 #include <set>
 
-#include "lib/base/errors.h"
 #include "lib/base/log.h"
+#include "lib/data/damage.h"
 #include "lib/data/packing.h"
 #include "lib/data/row_file.h"
 #include "lib/memory/scope.h"
@@ -52,16 +52,6 @@ std::vector<PictureShape> slots_of(const InputParts& inputs, const PictureShape&
   auto time = video;
   time.tiles = static_cast<int>(frames_per_time(inputs));
   return std::vector(static_cast<size_t>(video.tiles / time.tiles), time);
-}
-
-/// Runs pass over bad rows, too.
-template <typename Look>
-void unless_bad(const Look& look) {
-  try {
-    look();
-  } catch (const UserError& error) {
-    if (error.code() != ExitCode::kInput) throw;
-  }
 }
 
 /// The first training file that is not there.
@@ -145,7 +135,7 @@ RowContents fullest_row(const Recipe& recipe, const InputParts& inputs) {
   const auto dataset = open_training_data(recipe);
   RowContents fullest;
   for (int64_t i = 0; i < std::min(dataset.size(), kRowsLookedAt); ++i)
-    unless_bad([&] {
+    damage_found([&] {  // which runs pass over, too
       auto contents = contents_of(dataset.row(i));
       if (!inputs.video_processor) contents.videos.clear();  // refused in a run
       if (num_parts(inputs, contents) > num_parts(inputs, fullest)) fullest = std::move(contents);
@@ -173,7 +163,7 @@ RowContents fullest_packed_row(const Recipe& recipe, Command command, const Inpu
   const StepLimits one_row{.micro_batches = 1, .rows = 1, .row_tokens = row_tokens};
   StepFiller filler(one_row);
   for (int64_t i = 0; i < std::min(dataset.size(), kSamplesLookedAt); ++i)
-    unless_bad([&] {
+    damage_found([&] {  // which runs pass over, too
       Skip skip = Skip::kNone;
       const auto row = dataset.row(i);
       const auto length = static_cast<int64_t>(builder.measure(row, &skip).ids.size());

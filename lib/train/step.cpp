@@ -133,9 +133,11 @@ EvaluationResult evaluate(const VlmModel& model, const Dataset& dataset, const E
     rows.clear();
   };
   for (int64_t i = 0; i < dataset.size(); ++i) {
-    Skip skip = Skip::kNone;
-    auto example = unless_damaged([&] { return builder.build(dataset.row(i), &skip); });
-    if (example && skip == Skip::kNone) rows.push_back(std::move(*example));
+    leaving_out_damage([&] {
+      Skip skip = Skip::kNone;
+      auto example = builder.build(dataset.row(i), &skip);
+      if (skip == Skip::kNone) rows.push_back(std::move(example));
+    });
     if (static_cast<int64_t>(rows.size()) == batch_size) run();
     progress.update(i + 1, "");
   }
